@@ -143,10 +143,13 @@ class Settings:
         "which preempted request is admitted again first: the first to arrive, the first or the last preempted",
     )
     host_memory: int | None = _engine(
-        None, num_bytes, "SIZE", "memory for blocks that are swapped out (default: as for KV)"
+        None, num_bytes, "SIZE", "memory for blocks that are swapped out or moved (default: as for KV; 1GiB to move)"
     )
     replicas: int = _replicas(1, whole(1, 1024), "N", "engines that share the requests")
     router: str = _replicas("prefix", rule_text("router"), "RULE", "which replica a request goes to")
+    move_kv: str = _replicas(
+        "shared", *_choice("shared", "tcp", "off"), "how keys and values of a request that moves to another travel"
+    )
     host: str = _server("127.0.0.1", text, "ADDRESS", "address to listen on")
     port: int = _server(8000, whole(0, 65535), "N", "port to listen on")
     frontends: int | None = _server(None, whole(1, 256), "N", "HTTP processes that share the port (default: by device)")
@@ -208,7 +211,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.num_blocks is not None and self.kv_memory is not None:
             raise InvalidConfig("num_blocks and kv_memory both size the KV cache: give one of them")
-        if self.host_memory is not None and self.preemption == "recompute":
+        if self.host_memory is not None and self.preemption == "recompute" and not self.can_move_kv:
             raise InvalidConfig("host_memory holds blocks that are swapped out: set preemption to swap or auto")
         if self.log_prompts and not self.log_requests:
             raise InvalidConfig("log_prompts adds prompts and answers to the lines of log_requests: set that too")
@@ -230,6 +233,11 @@ class Settings:
     @property
     def is_mindspore(self) -> bool:
         return self.device in MINDSPORE_DEVICES
+
+    @property
+    def can_move_kv(self) -> bool:
+        """Whether requests move between engines with their keys and values."""
+        return self.replicas > 1 and self.move_kv != "off" and self.tensor_parallel == 1 and not self.is_mindspore
 
     @property
     def connections_per_address(self) -> int:
