@@ -34,7 +34,9 @@ def engine_main(report: ReportReady, model: ResolvedModel, folder: RunFolder, re
         os._exit(1)  # another is started
     with process_setup.outliving_parent(folder), _ending_with_the_device(loaded.num_ranks):
         note = StepNote(folder.steps(replica))
-        process = assemble_served(model, loaded, folder.address(replica), folder.metrics, note, start, replica)
+        process = assemble_served(
+            model, loaded, folder.address(replica), folder.metrics, note, start, replica, folder.pieces
+        )
         process_setup.collect_seldom()
         report(summary(loaded))
         process.run()

@@ -85,6 +85,7 @@ async def _front_end(
         f"front-end-{index}",
         make_router(model.settings.router),
         look=lambda replica: notes[replica].look(),
+        roles=model.settings.replica_roles,
     )
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
     counts = Counts(folder.counts, index)

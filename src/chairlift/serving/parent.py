@@ -32,6 +32,7 @@ from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.spans import check_endpoint
 
+_SHARED_MEMORY = "/dev/shm"
 _MAX_FRONT_ENDS = 4  # unless the settings say more
 
 
@@ -78,8 +79,9 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     # The path of a socket has room for about a hundred bytes.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
     temporary = tempfile.TemporaryDirectory(prefix="chairlift-", dir=where)
-    with temporary as path, listener, admin or contextlib.nullcontext():
-        folder = RunFolder(Path(path))
+    with temporary as path, listener, admin or contextlib.nullcontext(), contextlib.ExitStack() as stack:
+        folder = RunFolder(Path(path), _shared_folder(stack) if settings.can_move_kv else None)
+        folder.pieces.mkdir(exist_ok=True)
         notes = [StepNote(folder.steps(replica)) for replica in range(settings.replicas)]
         num_front_ends = settings.frontends or _num_front_ends(settings.device)
         counts = make_counts(folder.counts, num_front_ends)
@@ -128,6 +130,13 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
         )
         _start_reloading(reloader, server)
         return server.run(say, on_ready, told)
+
+
+def _shared_folder(stack: contextlib.ExitStack) -> Path | None:
+    """For as long as the server runs; None where the system has no shared memory for files."""
+    if not os.access(_SHARED_MEMORY, os.W_OK):
+        return None
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chairlift-", dir=_SHARED_MEMORY)))
 
 
 def _look(look: Callable[[], Settings]) -> Settings:

@@ -66,6 +66,11 @@ class Scheduler:
         return self.tables.pool
 
     @property
+    def prompt_token_s(self) -> float:
+        """How long steps take lately for each prompt token; 0 while not known."""
+        return self._planner.pace.token_s
+
+    @property
     def step_budget(self) -> int:
         """How many tokens the next step may compute."""
         return self._planner.budget.num_tokens
