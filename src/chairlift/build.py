@@ -21,6 +21,9 @@ from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.live.clock import WallClock
+from chairlift.live.moving.moves import Moves
+from chairlift.live.moving.shelf import Shelf
+from chairlift.live.moving.sockets import PieceServer
 from chairlift.live.processes.ranks import OnDeath, RankProcesses
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.messages import EngineInfo
@@ -160,8 +163,10 @@ def assemble_served(
     start: int,
     replica: int = 0,
     public: str | None = None,
+    pieces: Path | None = None,
 ) -> "EngineProcess":
-    """A watched engine, connected and ready to run. `public`: an address for front ends on other machines."""
+    """A watched engine, connected and ready to run. `public`: an address for front ends on other machines. `pieces`: a
+    folder for keys and values that move."""
     from chairlift.live.wire.curve import Curve
     from chairlift.live.wire.engine_process import EngineProcess
     from chairlift.runner.memory.malloc import return_freed_memory
@@ -169,11 +174,13 @@ def assemble_served(
 
     switchboard, view = assemble_watched(model, loaded, metrics, note, start, replica)
     queued = _tell_routers(switchboard.engine, model.settings) if model.settings.has_others else None
+    switchboard.moves = _moves(switchboard.engine, model, loaded, pieces)
+    moves_kv = switchboard.moves is not None
     return EngineProcess(
         address,
         switchboard,
         view,
-        EngineInfo(loaded.limits, loaded.dtype, loaded.device, loaded.fingerprint),
+        EngineInfo(loaded.limits, loaded.dtype, loaded.device, loaded.fingerprint, moves_kv=moves_kv),
         partial(prepare, loaded.runner),
         note,
         return_freed_memory,
@@ -181,6 +188,16 @@ def assemble_served(
         queued,
         None if public is None else (public, Curve(read_key(model.settings.cluster_key))),
     )
+
+
+def _moves(engine: Engine, model: ResolvedModel, loaded: "Loaded", pieces: Path | None) -> Moves | None:
+    """For requests that move to other engines and come from them; None where keys and values cannot."""
+    host = loaded.host_memory
+    if pieces is None or host is None or not model.settings.can_move_kv:
+        return None
+    address = PieceServer(pieces, "tcp://127.0.0.1:*").address if model.settings.move_kv == "tcp" else None
+    depends_on = f"{model.source.name} {loaded.dtype} {loaded.quantize} {loaded.fingerprint}"
+    return Moves(engine, host, Shelf(pieces, loaded.num_host_blocks * host.block_bytes), depends_on, address)
 
 
 def _tell_routers(engine: Engine, settings: Settings) -> QueuedWork:

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from fakes.patience import HANG_S, wait_until
-from fakes.scrapes import Scrape
 from fakes.served import Served, serve
 
 pytestmark = pytest.mark.slow
@@ -86,10 +85,12 @@ def ask_all(served: Served, disturb: Callable[[], None] = lambda: None) -> list[
         return [each.result() for each in answers]
 
 
-def moved(served: Served) -> float:
-    scrape = Scrape(httpx.get(f"{served.url}/metrics", timeout=HANG_S).text)
-    name = "chairlift_requests_moved_total"
-    return scrape.value(name) if scrape.has(name) else 0.0
+def moved(served: Served, **labels: str) -> float:
+    """Requests that went on elsewhere: all, or those of a reason or a kind."""
+    text = httpx.get(f"{served.url}/metrics", timeout=HANG_S).text
+    lines = [line for line in text.splitlines() if line.startswith("chairlift_requests_moved_total{")]
+    wanted = [f'{name}="{value}"' for name, value in labels.items()]
+    return sum(float(line.split()[-1]) for line in lines if all(label in line for label in wanted))
 
 
 def test_kills_and_drains_of_replicas_change_no_answer(replicas: Served) -> None:
@@ -113,11 +114,23 @@ def test_kills_and_drains_of_replicas_change_no_answer(replicas: Served) -> None
         )
 
     assert ask_all(replicas, drain) == undisturbed
-    wait_until(lambda: moved(replicas) > after_kill)
+    wait_until(lambda: moved(replicas, why="drain") > 0)
     (drained,) = [each["replica"] for each in states(replicas) if each["state"] == "draining"]
     httpx.post(f"{admin(replicas)}/admin/replicas/{drained}/resume", timeout=HANG_S)
     wait_until(lambda: all(each["state"] == "ready" for each in states(replicas)))
     assert "Traceback" not in replicas.output
+
+
+@pytest.mark.parametrize("way", ["shared", "tcp"])
+def test_prompts_and_answers_in_other_replicas_give_the_same_answers(
+    tiny_model: Path, tmp_path: Path, replicas: Served, way: str
+) -> None:
+    undisturbed = ask_all(replicas)
+    options = ("--exact", "--kv-memory", "64MiB", "--replicas", 3, "--roles", "prefill:1,decode:2", "--move-kv", way)
+    with serve(tmp_path / "log", "--model", tiny_model, *options, "--admin-port", 0) as served:
+        assert ask_all(served) == undisturbed
+        wait_until(lambda: moved(served, why="role", kv="moved") >= 4)  # one has two samples, one is a search
+        assert "Traceback" not in served.output
 
 
 def test_metrics_and_the_page_show_each_replica(replicas: Served) -> None:

@@ -6,12 +6,13 @@ wrong wrote is wiped out: reading it is noticed. `expected` gives the tokens of 
 itself, without blocks, plans or a scheduler.
 """
 
+from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from operator import mul
 
-from chairlift.core.ids import RequestId
+from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.plan import Chunk, Sampled, StepPlan, StepResult
 from chairlift.core.ports import RunnerFailed, RunnerFull
 from chairlift.core.request import Request
@@ -87,6 +88,24 @@ def expected(request: Request, vocab_size: int) -> list[int]:
     return output
 
 
+class LedgerHost:
+    """The host memory of a ledger runner."""
+
+    def __init__(self, blocks: list[list[int]], block_size: int) -> None:
+        self._blocks = blocks
+        self.block_bytes = 8 * block_size
+        self.layout = f"ledger {block_size}"
+
+    def read(self, blocks: Sequence[BlockId], target: memoryview) -> None:
+        target[:] = array("q", [entry for block in blocks for entry in self._blocks[block]]).tobytes()
+
+    def write(self, blocks: Sequence[BlockId], source: memoryview) -> None:
+        size = self.block_bytes // 8
+        entries = array("q", bytes(source)).tolist()
+        for place, block in enumerate(blocks):
+            self._blocks[block] = entries[place * size : (place + 1) * size]
+
+
 class LedgerRunner:
     def __init__(
         self, num_blocks: int, block_size: int, vocab_size: int, depth: int = 1, num_host_blocks: int = 0
@@ -96,6 +115,7 @@ class LedgerRunner:
         self.block_size = block_size
         self.memory = [[EMPTY] * block_size for _ in range(num_blocks)]
         self.host = [[EMPTY] * block_size for _ in range(num_host_blocks)]
+        self.host_memory = LedgerHost(self.host, block_size)
         self.last: dict[RequestId, int] = {}  # what each request sampled last
         self.plans: list[StepPlan] = []
         self.fail_steps: frozenset[int] = frozenset()

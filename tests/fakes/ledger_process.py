@@ -15,6 +15,8 @@ from pathlib import Path
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Observer
 from chairlift.core.request import Request
+from chairlift.live.moving.moves import Moves
+from chairlift.live.moving.shelf import Shelf
 from chairlift.live.processes.child import was_killed
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.curve import Curve
@@ -91,9 +93,13 @@ class _Doorkeeper(Observer):
 
 def main(address: str, *public: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    switchboard = ledger_switchboard(_Poisonable, max_model_len=100_000, num_blocks=25_000)
+    switchboard = ledger_switchboard(_Poisonable, max_model_len=100_000, num_blocks=25_000, num_host_blocks=1000)
     note = note_at(address)
     engine = switchboard.engine
+    assert isinstance(engine.runner, LedgerRunner)
+    folder = Path(address.removeprefix("ipc://")).parent / "pieces"
+    folder.mkdir(exist_ok=True)
+    switchboard.moves = Moves(engine, engine.runner.host_memory, Shelf(folder, 1 << 20), "ledger")
     engine.runner = NotedRunner(engine.runner, note, switchboard.keys_of)
     engine.observer = _Doorkeeper()
     endpoint = (public[0], Curve(public[1])) if public else None

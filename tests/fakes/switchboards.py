@@ -7,6 +7,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policy import Policy
 from chairlift.core.ports import Drafter
+from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.wire.messages import EngineInfo
 from chairlift.live.wire.switchboard import Switchboard
@@ -18,7 +19,7 @@ VOCAB_SIZE = 1000
 
 def ledger_switchboard(
     kind: type[LedgerRunner] = LedgerRunner, eos_ids: tuple[int, ...] = (), policy: Policy | None = None,
-    drafter: Drafter | None = None, **limits: Any,
+    drafter: Drafter | None = None, num_host_blocks: int = 0, **limits: Any,
 ) -> Switchboard:  # fmt: skip
     sizes = Limits(
         **{
@@ -31,10 +32,12 @@ def ledger_switchboard(
         }
         | limits
     )
-    runner = kind(sizes.num_blocks, sizes.block_size, sizes.vocab_size)
-    scheduler = Scheduler(sizes, policy or Fcfs(), drafter=drafter)
+    runner = kind(sizes.num_blocks, sizes.block_size, sizes.vocab_size, num_host_blocks=num_host_blocks)
+    preemption = Preemption(num_host_blocks=num_host_blocks)
+    scheduler = Scheduler(sizes, policy or Fcfs(), preemption=preemption, drafter=drafter)
     return Switchboard(Engine(scheduler, runner, CountingClock()), sizes, eos_ids)
 
 
 def info_of(switchboard: Switchboard) -> EngineInfo:
-    return EngineInfo(switchboard.engine.scheduler.limits, "int", "ledger")
+    moves_kv = switchboard.moves is not None
+    return EngineInfo(switchboard.engine.scheduler.limits, "int", "ledger", moves_kv=moves_kv)

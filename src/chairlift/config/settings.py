@@ -6,6 +6,7 @@ from (flags, YAML, environment) is not known here.
 
 # ruff: noqa: RUF009  options are fields
 
+import re
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,8 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.scheduling.preemption import MODES, REQUEUES
 
 Group = Literal["model", "engine", "replicas", "nodes", "server", "record"]
+Role = Literal["prefill", "decode"]
+_ROLES: tuple[Role, ...] = ("prefill", "decode")
 MINDSPORE_DEVICES = ("mindspore", "mindspore:cpu", "mindspore:ascend")
 UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
 _KV_RULE = (
@@ -144,7 +147,7 @@ class Settings:
         "which preempted request is admitted again first: the first to arrive, the first or the last preempted",
     )
     host_memory: int | None = _engine(
-        None, num_bytes, "SIZE", "memory for blocks that are swapped out (default: as for KV)"
+        None, num_bytes, "SIZE", "memory for blocks that are swapped out or moved (default: as for KV; 1GiB to move)"
     )
     replicas: int = _replicas(
         1, whole(0, 1024), "N", "engines that share the requests, on this machine; 0: only those of --cluster"
@@ -159,6 +162,12 @@ class Settings:
     )
     cluster_key: str | None = _nodes(
         None, text, "FILE", "proves who may join (`chairlift cluster-key` makes one)", is_secret=True
+    )
+    move_kv: str = _server("shared", *_choice("shared", "tcp", "off"),
+        "how keys and values travel with a request that moves to another replica",
+    )  # fmt: skip
+    roles: str | None = _server(
+        None, text, "ROLE:N,...", "replicas that compute prompts and that make answers, as prefill:1,decode:3"
     )
     host: str = _server("127.0.0.1", text, "ADDRESS", "address to listen on")
     port: int = _server(8000, whole(0, 65535), "N", "port to listen on")
@@ -223,8 +232,10 @@ class Settings:
             raise InvalidConfig("replicas 0: then others must compute; give --cluster, where nodes join, or 1 or more")
         if self.num_blocks is not None and self.kv_memory is not None:
             raise InvalidConfig("num_blocks and kv_memory both size the KV cache: give one of them")
-        if self.host_memory is not None and self.preemption == "recompute":
+        if self.host_memory is not None and self.preemption == "recompute" and not self.can_move_kv:
             raise InvalidConfig("host_memory holds blocks that are swapped out: set preemption to swap or auto")
+        if self.roles is not None:
+            self._check_roles()
         if self.log_prompts and not self.log_requests:
             raise InvalidConfig("log_prompts adds prompts and answers to the lines of log_requests: set that too")
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -250,6 +261,32 @@ class Settings:
     def has_others(self) -> bool:
         """Whether an engine may be one of several replicas."""
         return self.replicas > 1 or self.cluster is not None or self.join is not None
+
+    @property
+    def replica_roles(self) -> tuple[Role, ...]:
+        """Of each replica; none where they have no roles."""
+        parts = [part.partition(":") for part in (self.roles or "").split(",") if part]
+        return tuple(role for name, _, count in parts for role in _ROLES if role == name for _ in range(int(count)))
+
+    def _check_roles(self) -> None:
+        form = "prefill:N,decode:M, N + M being --replicas"
+        if not re.fullmatch(r"prefill:[1-9]\d{0,3},decode:[1-9]\d{0,3}", self.roles or ""):
+            raise InvalidConfig(f"roles {self.roles!r}: must be {form}")
+        if len(self.replica_roles) != self.replicas:
+            raise InvalidConfig(
+                f"roles {self.roles} are {len(self.replica_roles)} replicas, not {self.replicas}: {form}"
+            )
+        if self.cluster is not None:
+            raise InvalidConfig("roles: nodes that join have none; leave --roles or --cluster out")
+        if not self.can_move_kv:
+            raise InvalidConfig(
+                "roles: keys and values have to move; not with --move-kv off, --tensor-parallel or MindSpore's devices"
+            )
+
+    @property
+    def can_move_kv(self) -> bool:
+        """Whether requests move between engines with their keys and values."""
+        return self.replicas > 1 and self.move_kv != "off" and self.tensor_parallel == 1 and not self.is_mindspore
 
     @property
     def connections_per_address(self) -> int:

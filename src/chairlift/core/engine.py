@@ -28,7 +28,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.scheduler.live or self._in_flight)
+        return bool(self._in_flight or self.scheduler.has_work)
 
     @property
     def plan_at(self) -> float:
@@ -50,10 +50,20 @@ class Engine:
         self.scheduler.abort(request, now)
         self.observer.aborted(request, now)
 
+    def leave(self, request: RequestId) -> None:
+        now = self.clock.now()
+        self.scheduler.leave(request, now)
+        self.observer.leaving(request, now)
+
+    def arrive(self, request: RequestId, is_whole: bool) -> None:
+        now = self.clock.now()
+        self.scheduler.arrive(request, is_whole, now)
+        self.observer.arrived(request, is_whole, now)
+
     @property
     def can_begin(self) -> bool:
         """The runner takes two plans and has none."""
-        return self._plans_late and not self._in_flight and bool(self.scheduler.live)
+        return self._plans_late and not self._in_flight and self.scheduler.has_work
 
     def begin(self) -> None:
         """Submit a plan if the runner has none: it runs while the next waits for arrivals."""

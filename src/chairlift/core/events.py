@@ -5,7 +5,7 @@ To add an event: a class here, in `Event` below, and whatever uses it; traces wr
 
 from typing import NamedTuple
 
-from chairlift.core.ids import RequestId
+from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.request import FinishReason
 from chairlift.core.score import TokenScore
 
@@ -36,6 +36,16 @@ class Preempted(NamedTuple):
     at: float
     num_computed: int
     is_swapped: bool  # its blocks were moved out and come back; else they are computed again
+
+
+class Exported(NamedTuple):
+    """A request that was asked to leave is in no more plans, and its keys and values lie on the host, until it is
+    aborted. Without blocks nothing was moved, and it goes on."""
+
+    request: RequestId
+    at: float
+    num_tokens: int  # whose keys and values these are
+    blocks: tuple[BlockId, ...]  # of the host
 
 
 class Computed(NamedTuple):
@@ -87,4 +97,6 @@ class Shrunk(NamedTuple):
     message: str
 
 
-Event = Queued | Admitted | Forked | Preempted | Computed | PromptScored | Token | Finished | RuleFailed | Shrunk
+Event = (
+    Queued | Admitted | Forked | Preempted | Exported | Computed | PromptScored | Token | Finished | RuleFailed | Shrunk
+)

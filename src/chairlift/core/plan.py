@@ -51,7 +51,7 @@ class BlockCopy(NamedTuple):
 
 class StepPlan(NamedTuple):
     step: int
-    chunks: tuple[Chunk, ...]  # decodes first, then those with drafts, then prompt chunks
+    chunks: tuple[Chunk, ...]  # decodes first, then those with drafts, then prompt chunks; none: only swap_outs
     copies: tuple[BlockCopy, ...]  # inside the cache, before anything is computed
     num_tokens: int
     num_decodes: int  # leading chunks that compute one token each

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from chairlift.core.events import Event
-from chairlift.core.ids import RequestId
+from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
 
@@ -40,6 +40,28 @@ class Runner(Protocol):
     def collect(self) -> StepResult: ...
 
 
+class HostMemory(Protocol):
+    """The host memory of a runner that blocks are swapped to, for what travels to another engine and comes from one.
+
+    All that a submitted plan moves to or from the host has moved when `submit` returns. Other threads may read and
+    write here meanwhile, in blocks that are not moved.
+    """
+
+    @property
+    def block_bytes(self) -> int: ...
+
+    @property
+    def layout(self) -> str:
+        """What the bytes of a block mean; equal only where one runner can read what another wrote."""
+        ...
+
+    def read(self, blocks: Sequence[BlockId], target: memoryview) -> None:
+        """Copies the blocks to a piece of `block_bytes` for each."""
+        ...
+
+    def write(self, blocks: Sequence[BlockId], source: memoryview) -> None: ...
+
+
 class Drafter(Protocol):
     """Guesses the next tokens. Guesses change no token, only how many a step brings."""
 
@@ -61,6 +83,14 @@ class Observer(Protocol):
     def added(self, samples: tuple[Request, ...], now: float) -> None: ...
 
     def aborted(self, request: RequestId, now: float) -> None: ...
+
+    def leaving(self, request: RequestId, now: float) -> None:
+        """It was asked to leave with its keys and values."""
+        ...
+
+    def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
+        """The keys and values of a request came from another engine, or did not."""
+        ...
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         """None: there was nothing to compute."""

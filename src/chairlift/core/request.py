@@ -27,6 +27,7 @@ class Request:
     seed: int
     sample_index: int = 0  # which of the n samples of one prompt
     output: tuple[int, ...] = ()  # tokens that another engine made; it goes on after them
+    num_moved: int = 0  # leading tokens whose keys and values another engine sends after it
     stop_ids: frozenset[int] = frozenset()  # end-of-sequence ids (unless ignored) and stop_token_ids
     attributes: Attributes = NO_ATTRIBUTES
     timeout_s: float | None = None  # from its arrival until it is ended
@@ -37,6 +38,8 @@ class State(Enum):
     RUNNING = "running"
     PREEMPTED = "preempted"
     PENDING_FORK = "pending fork"  # a further sample whose prompt its leading sibling is still computing
+    ARRIVING = "arriving"  # its keys and values are on their way from another engine
+    LEAVING = "leaving"  # it is in no more plans: its keys and values go to another engine
 
 
 class FinishReason(Enum):
@@ -69,7 +72,9 @@ class Progress:
     has_shared_tail: bool = False  # a fork left the block of the next token in several tables
     num_published: int = 0  # leading blocks that the prefix index knows
     content: Content = 0  # the index's name for what those blocks hold
-    host_blocks: list[BlockId] = field(default_factory=list)  # where a preempted request's content was moved
+    host_blocks: list[BlockId] = field(
+        default_factory=list
+    )  # where the content of a preempted, moved or leaving one lies
     num_saved: int = 0  # tokens whose keys and values lie there
     beams: "Beams | None" = None
     siblings: list["Progress"] = field(default_factory=list)  # pending forks that wait for this one's prompt
@@ -95,6 +100,12 @@ class Progress:
         """Whether it can be in no plan before its pending tokens are committed. Other running requests go on: pending
         tokens count as known. Admission needs the tokens themselves."""
         return self.num_pending > 0 and (self.is_stepwise or self.state is not State.RUNNING)
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether no score of its prompt is still to come."""
+        request = self.request
+        return request.params.prompt_logprobs is None or len(self.prompt_scores) == len(request.prompt) - 1
 
     @property
     def expires(self) -> float | None:

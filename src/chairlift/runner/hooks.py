@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.core.ids import RequestId
-from chairlift.core.ports import Runner
+from chairlift.core.ports import HostMemory, Runner
 from chairlift.runner.machine.to_device import on_host, to_device
 from chairlift.runner.model import OnLayer
 
@@ -35,6 +35,14 @@ class ShowsLayers(Runner, Protocol):
     """A runner with long steps, as on a CPU, that calls a hook before each layer."""
 
     on_layer: OnLayer
+
+
+@runtime_checkable
+class MovesBlocks(Runner, Protocol):
+    """A runner whose host memory can be read and written from outside."""
+
+    @property
+    def host_memory(self) -> HostMemory | None: ...
 
 
 class LogitsRow(NamedTuple):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.plan import BlockCopy
+from chairlift.runner.host_blocks import HostBlocks
 from chairlift.runner.machine.to_device import to_device
 
 Moves = Sequence[BlockCopy] | NDArray[np.int32]  # (source, target) each
@@ -59,6 +60,8 @@ class KvCache:
         self.tokens = _zeros((num_blocks, block_size), torch.int32, device)
         self._memory = (*self.keys, *self.values, self.tokens)
         self._host_memory = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._memory]
+        layout = " ".join(f"{m.dtype}{list(m.shape[1:])}" for m in self._memory)
+        self.host = HostBlocks([_blocks(memory) for memory in self._host_memory], layout)
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:
         self._move(swap_outs, self._memory, self._host_memory)

@@ -36,7 +36,9 @@ def engine_main(
         os._exit(1)  # another is started
     with process_setup.outliving_parent(folder), _ending_with_the_device(loaded.num_ranks):
         note = StepNote(folder.steps(replica))
-        process = assemble_served(model, loaded, folder.address(replica), folder.metrics, note, start, replica, public)
+        process = assemble_served(
+            model, loaded, folder.address(replica), folder.metrics, note, start, replica, public, folder.pieces
+        )
         process_setup.collect_seldom()
         report(summary(loaded))
         process.run()

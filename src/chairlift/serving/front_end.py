@@ -89,6 +89,7 @@ async def _front_end(
         make_router(model.settings.router),
         look=lambda replica: notes[replica].look(),
         is_cluster=is_cluster,
+        roles=model.settings.replica_roles,
     )
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
     counts = Counts(folder.counts, index)

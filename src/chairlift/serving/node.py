@@ -40,7 +40,7 @@ def _run(settings: Settings) -> int:
     say(f"starting {model.name} for {settings.join}, at {', '.join(public)}")
     told: list[int] = []
     on_signals(lambda number, _: told.append(number))  # what starts from here on has to be cleaned up
-    with new_run_folder() as folder:
+    with new_run_folder(settings) as folder:
         counted = ParentMetrics(folder.metrics, model.name)
         engines = Engines(model, folder, counted.engine_starts_again, public)
 

@@ -34,6 +34,7 @@ from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.spans import check_endpoint
 
+_SHARED_MEMORY = "/dev/shm"
 _MAX_FRONT_ENDS = 4  # unless the settings say more
 
 
@@ -86,7 +87,7 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
         say(f"admin routes on {url_of(settings, settings.admin_host, admin)}")
     told: list[int] = []
     on_signals(lambda number, _: told.append(number))  # what starts from here on has to be cleaned up
-    with new_run_folder() as folder, listener, admin or contextlib.nullcontext():
+    with new_run_folder(settings) as folder, listener, admin or contextlib.nullcontext():
         engines = Engines(model, folder, lambda replica: counted.engine_starts_again(replica), [])
         num_front_ends = settings.frontends or _num_front_ends(settings.device)
         counts = make_counts(folder.counts, num_front_ends)
@@ -137,13 +138,21 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
 
 
 @contextlib.contextmanager
-def new_run_folder() -> Iterator[RunFolder]:
+def new_run_folder(settings: Settings) -> Iterator[RunFolder]:
     # The path of a socket has room for about a hundred bytes.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
-    with tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as path:
-        folder = RunFolder(Path(path))
+    with tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as path, contextlib.ExitStack() as stack:
+        folder = RunFolder(Path(path), _shared_folder(stack) if settings.can_move_kv else None)
+        folder.pieces.mkdir(exist_ok=True)
         folder.metrics.mkdir()
         yield folder
+
+
+def _shared_folder(stack: contextlib.ExitStack) -> Path | None:
+    """For as long as the server runs; None where the system has no shared memory for files."""
+    if not os.access(_SHARED_MEMORY, os.W_OK):
+        return None
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chairlift-", dir=_SHARED_MEMORY)))
 
 
 def _with_key(settings: Settings) -> Settings:

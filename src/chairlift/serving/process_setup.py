@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from chairlift.config.settings import Settings
 from chairlift.live.processes.child import on_parents_end
@@ -30,7 +29,10 @@ def collect_seldom() -> None:
 def outliving_parent(folder: RunFolder, say_goodbye: Callable[[], None] = lambda: None) -> Iterator[None]:
     """When the parent is gone, calls `say_goodbye` in a thread and ends this process. Then removes the folder, as the
     parent would have; every process does, as the others may still write there."""
-    remove = partial(shutil.rmtree, folder.path, ignore_errors=True)
+
+    def remove() -> None:
+        for path in (folder.path, folder.pieces):
+            shutil.rmtree(path, ignore_errors=True)
 
     def end() -> None:
         say_goodbye()

@@ -4,8 +4,10 @@ from pathlib import Path
 
 
 class RunFolder:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, pieces: Path | None = None) -> None:
+        """`pieces`: a folder in shared memory, for keys and values that move between engines."""
         self.path = path
+        self.pieces = pieces or path / "pieces"
         self.fingerprint = path / "fingerprint"  # of an exact engine, for the next to compare with
         self.counts = path / "counts"
         self.members = f"ipc://{path}/members"  # where the members' list publishes

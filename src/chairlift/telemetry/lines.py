@@ -1,7 +1,8 @@
 """The lines of a trace file, field by field; docs/formats.md describes them in words.
 
-A file is one `Header`, then inputs (what a scheduler was told: `Add`, `AbortLine`, `Plan`, `Commit`, `Fail`,
-`RollBack`) and events (what it said), in order. Times are the clock's own, unrounded, so that a replay sees the same.
+A file is one `Header`, then inputs (what a scheduler was told: `Add`, `AbortLine`, `Leave`, `Arrive`, `Plan`, `Commit`,
+`Fail`, `RollBack`) and events (what it said), in order. Times are the clock's own, unrounded, so that a replay sees the
+same.
 Always: the line of an event has the event's name and fields, scores left out; `core/events.py` declares them.
 """
 
@@ -50,6 +51,7 @@ class Add(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
     requests: list[RequestId]  # one per sample, or per member of a beam search
     prompt: list[int]
     output: list[int] = []  # of a resumed request: its tokens from another engine
+    num_moved: int = 0  # leading tokens whose keys and values come from there too
     max_output: int
     max_tokens: int | None = None
     min_tokens: int = 0
@@ -64,6 +66,19 @@ class Add(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
 
 class AbortLine(TraceLine, frozen=True, tag="abort"):
     request: RequestId
+
+
+class Leave(TraceLine, frozen=True, tag="leave"):
+    """A request was asked to leave with its keys and values."""
+
+    request: RequestId
+
+
+class Arrive(TraceLine, frozen=True, tag="arrive"):
+    """The keys and values of a request came from another engine, or did not."""
+
+    request: RequestId
+    is_whole: bool
 
 
 class Plan(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="plan"):
@@ -111,7 +126,7 @@ class RollBack(TraceLine, frozen=True, tag="put_back"):
     message: str
 
 
-Input = Add | AbortLine | Plan | Commit | Fail | RollBack
+Input = Add | AbortLine | Leave | Arrive | Plan | Commit | Fail | RollBack
 AnyLine = Input | Event
 
 

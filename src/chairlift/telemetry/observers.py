@@ -21,6 +21,14 @@ class Observers:
         for observer in self._each:
             observer.aborted(request, now)
 
+    def leaving(self, request: RequestId, now: float) -> None:
+        for observer in self._each:
+            observer.leaving(request, now)
+
+    def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
+        for observer in self._each:
+            observer.arrived(request, is_whole, now)
+
     def planned(self, plan: StepPlan | None, now: float) -> None:
         for observer in self._each:
             observer.planned(plan, now)

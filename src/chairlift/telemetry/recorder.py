@@ -20,7 +20,19 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.digest import digest
-from chairlift.telemetry.lines import AbortLine, Add, Commit, Fail, Header, Plan, RollBack, Rules, line_of
+from chairlift.telemetry.lines import (
+    AbortLine,
+    Add,
+    Arrive,
+    Commit,
+    Fail,
+    Header,
+    Leave,
+    Plan,
+    RollBack,
+    Rules,
+    line_of,
+)
 from chairlift.telemetry.private_file import create_private
 
 _log = logging.getLogger(__name__)
@@ -58,6 +70,12 @@ class Recorder:
 
     def aborted(self, request: RequestId, now: float) -> None:
         self._write(AbortLine(now, request))
+
+    def leaving(self, request: RequestId, now: float) -> None:
+        self._write(Leave(now, request))
+
+    def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
+        self._write(Arrive(now, request, is_whole))
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         scheduler = self._scheduler
@@ -148,6 +166,7 @@ def _add(samples: tuple[Request, ...], now: float) -> Add:
         requests=[request.id for request in samples],
         prompt=list(lead.prompt),
         output=list(lead.output),
+        num_moved=lead.num_moved,
         max_output=lead.max_output,
         max_tokens=params.max_tokens,
         min_tokens=params.min_tokens,

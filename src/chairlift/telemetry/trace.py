@@ -79,6 +79,7 @@ def samples_of(line: Add) -> tuple[Request, ...]:
             seed=0,
             sample_index=index,
             output=tuple(line.output),
+            num_moved=line.num_moved,
             stop_ids=stop_ids,
             attributes=attributes,
             timeout_s=line.timeout_s,

@@ -78,3 +78,29 @@ def test_a_block_takes_the_bytes_it_is_said_to_take(block_size: int) -> None:
     kv = KvCache(CONFIG, 3, block_size, torch.bfloat16, CPU)
     taken = sum(memory.numel() * memory.element_size() for memory in (*kv.keys, *kv.values))
     assert taken == 3 * kv_bytes_per_block(CONFIG, block_size, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8])
+def test_blocks_travel_to_another_cache_as_bytes(dtype: torch.dtype) -> None:
+    one, two = (KvCache(CONFIG, 4, 4, dtype, CPU, num_host_blocks=3) for _ in range(2))
+    memories = [(*kv.keys, *kv.values, kv.tokens) for kv in (one, two)]
+    for number, memory in enumerate(memories[0]):
+        as_bytes = memory.view(torch.uint8)
+        as_bytes.copy_((7 * torch.arange(as_bytes.numel()) + number).view_as(as_bytes))
+    one.move_blocks(swap_outs=moves((2, 0), (1, 2)))
+    assert one.host.layout == two.host.layout
+    piece = memoryview(bytearray(2 * one.host.block_bytes))
+    one.host.read([BlockId(0), BlockId(2)], piece)
+    two.host.write([BlockId(1), BlockId(0)], piece)
+    two.move_blocks(swap_ins=moves((1, 3), (0, 0)))
+    for mine, theirs in zip(*memories, strict=True):
+        assert torch.equal(mine.view(torch.uint8)[[2, 1]], theirs.view(torch.uint8)[[3, 0]])
+
+
+def test_caches_that_differ_have_other_layouts() -> None:
+    layouts = {
+        KvCache(CONFIG, 2, size, dtype, CPU).host.layout
+        for size in (4, 8)
+        for dtype in (torch.float32, torch.bfloat16, torch.int8)
+    }
+    assert len(layouts) == 6

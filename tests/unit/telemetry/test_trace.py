@@ -9,7 +9,7 @@ import pytest
 
 from chairlift.core import events
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.ids import RequestId
+from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import FinishReason
@@ -31,6 +31,7 @@ EXAMPLES: tuple[events.Event, ...] = (
     events.Admitted(RequestId(1), 0.5, 3),
     events.Forked(RequestId(1), 0.5, RequestId(2)),
     events.Preempted(RequestId(1), 0.5, 7, True),
+    events.Exported(RequestId(1), 0.5, 7, (BlockId(3), BlockId(0))),
     events.Computed(RequestId(1), 0.5, 4, 5),
     events.PromptScored(RequestId(1), 0.5, ()),
     events.Token(RequestId(1), 0.1 + 0.2, 9, None, FinishReason.STOP),

@@ -21,7 +21,7 @@ class QueuedWork(Unobserved):
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
         lead = samples[0]  # the others share its prompt
-        self._change(lead.id, work(len(lead.prompt) + len(lead.output)))
+        self._change(lead.id, work(len(lead.prompt) + len(lead.output)) - work(lead.num_moved))
 
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:

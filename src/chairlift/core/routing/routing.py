@@ -34,15 +34,16 @@ class Routing:
         self._taken.append(0)
         self._versions.append(0)
 
-    def route(self, tokens: Sequence[int], salt: str, user: str, among: int) -> int:
-        """The replica of `among` (bits, not empty) for a request with these known tokens, which is sent there."""
+    def route(self, tokens: Sequence[int], salt: str, user: str, among: int, num_moved: int = 0) -> int:
+        """The replica of `among` (bits, not empty) for a request with these known tokens, which is sent there.
+        `num_moved`: leading tokens that need not be computed anywhere."""
         hashes: Sequence[bytes] = ()
         if self._router.needs_hashes and self.span and among & (among - 1):
             hashes = span_hashes(tokens, self.span, salt)
         chosen = self._choose(Asked(len(tokens), self.span, hashes, user), among)
         replicas = self.replicas
         replicas.prefixes.expect(chosen, hashes)
-        amount = work(len(tokens))
+        amount = work(len(tokens)) - work(num_moved)
         self._sent[chosen].append(amount)
         replicas.tell(chosen, replicas.queued[chosen] + amount, replicas.running[chosen])
         return chosen

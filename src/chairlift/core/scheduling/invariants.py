@@ -9,7 +9,8 @@ def check(scheduler: Scheduler) -> None:
     scheduler.tables.check(list(live.values()))
     assert len(scheduler.running) <= limits.max_running, "more requests run than may"
     forks = [sibling.id for progress in live.values() for sibling in progress.siblings]
-    listed = [*scheduler.running, *scheduler.waiting, *scheduler.preempted, *forks]
+    queues = (scheduler.running, scheduler.waiting, scheduler.preempted, scheduler.arriving, scheduler.leaving, forks)
+    listed = [request for queue in queues for request in queue]
     assert sorted(listed) == sorted(live), f"live requests {sorted(live)} but the queues hold {sorted(listed)}"
     for progress in live.values():
         name = f"request {progress.id}"

@@ -44,10 +44,13 @@ class Planner:
 
     def plan(self, now: float) -> StepPlan | None:
         self._tables.begin()
+        has_moves = self._running_set.leave_asked(now)
         has_yielded = self._running_set.preempt_yielding(now)
         runnable = self._classify()
         plan = self._plan(runnable, self._allow(runnable, has_yielded, now), now)
-        while plan is None and self._running_set.live and not self.issued:
+        if plan is None and has_moves:
+            plan = self._seal([], 0, 0, 0, now)
+        while plan is None and self._running_set.num_ready and not self.issued:
             # Nothing is in flight, so neither the rules nor members of searches, which keep their blocks while they
             # wait for a preempted one, may hold everything back.
             plan = self._plan(self._classify(), Allowance(), now, is_urgent=True)
@@ -134,7 +137,10 @@ class Planner:
             drafting, budget = self._draft(self._drafter, chunks, num_decodes, budget)
             num_drafting = len(drafting)
             num_decodes -= num_drafting
-        plan = self._tables.seal(chunks, self.budget.num_tokens - budget, num_decodes, num_drafting)
+        return self._seal(chunks, self.budget.num_tokens - budget, num_decodes, num_drafting, now)
+
+    def _seal(self, chunks: list[Chunk], num_tokens: int, num_decodes: int, num_drafting: int, now: float) -> StepPlan:
+        plan = self._tables.seal(chunks, num_tokens, num_decodes, num_drafting)
         self.issued[plan.step] = now
         return plan
 

@@ -1,13 +1,13 @@
 """The running set, the queues beside it, and how requests move between them.
 
-Always: a live request is running, waiting, preempted or a pending fork, and exactly one of these; only running ones
-hold blocks of the cache; no more run than the limit, counting the pending forks of running ones. What happened is told
-as events. Does not know what a step computes or what came of it.
+Always: a live request is running, waiting, preempted, a pending fork, arriving or leaving, and exactly one of these;
+only running ones hold blocks of the cache; no more run than the limit, counting the pending forks of running ones. What
+happened is told as events. Does not know what a step computes or what came of it.
 """
 
 import math
 
-from chairlift.core.events import Admitted, Event, Finished, Forked, Preempted
+from chairlift.core.events import Admitted, Event, Exported, Finished, Forked, Preempted
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
@@ -26,6 +26,10 @@ class RunningSet:
         self.live: dict[RequestId, Progress] = {}
         self.running: dict[RequestId, Progress] = {}  # in order of admission
         self.preempted: dict[RequestId, Progress] = {}
+        self.arriving: dict[RequestId, Progress] = {}
+        self.leaving: dict[RequestId, int] = {}  # and the step that moves their content to the host
+        self.left: dict[RequestId, Progress] = {}  # of the leaving ones, those whose content is there
+        self._asked: dict[RequestId, None] = {}  # to leave before the next step
         self.events: list[Event] = []
         self.num_admitted = 0  # from the waiting requests
         self._returning = RankedQueue()  # preempted requests, admitted before waiting ones
@@ -41,13 +45,63 @@ class RunningSet:
         """Known tokens of a waiting request that the cache holds now."""
         return self.tables.num_cached(self.live[view.id])
 
+    @property
+    def num_ready(self) -> int:
+        """Live requests that wait for nothing outside the engine."""
+        return len(self.live) - len(self.arriving) - len(self.left)
+
     def enqueue(self, lead: Progress, siblings: list[Progress], now: float) -> None:
         """A prompt begins to wait; its further samples fork from it when it is computed."""
         for progress in (lead, *siblings):
             self.live[progress.id] = progress
             if progress.expires is not None:
                 self._expiring.push(progress.id, (progress.expires,))
-        self._wait(lead, siblings, now)
+        if _can_move(lead, siblings) and 0 < lead.request.num_moved < lead.num_known and self.tables.expect(lead):
+            lead.state = State.ARRIVING
+            self.arriving[lead.id] = lead
+        else:
+            self._wait(lead, siblings, now)
+
+    def arrive(self, request: RequestId, is_whole: bool, now: float) -> None:
+        """The content of an arriving request is in its host blocks; or it is not, and will be computed."""
+        progress = self.arriving.pop(request, None)  # None: it has ended meanwhile
+        self.tables.arrive(request, progress if is_whole else None)
+        if progress is not None:
+            self._wait(progress, [], now)
+
+    def ask_to_leave(self, request: RequestId) -> None:
+        """Before the next step, with its content; `Exported` follows."""
+        if request in self.live:
+            self._asked[request] = None
+
+    def leave_asked(self, now: float) -> bool:
+        """Take the requests that were asked to leave out of the running set; whether blocks have to be moved."""
+        asked, self._asked = self._asked, {}
+        for request in asked:
+            progress = self.live.get(request)
+            if progress is None:
+                continue
+            can_move = progress.state is State.RUNNING and _can_move(progress, progress.siblings) and progress.is_scored
+            if can_move and self.tables.leave(progress):
+                self._leave_running(progress)
+                progress.state = State.LEAVING
+                self.leaving[request] = self.tables.step
+            else:
+                self.events.append(Exported(request, now, 0, ()))
+        return bool(self.tables.swap_outs)
+
+    def tell_left(self, step: int, now: float) -> None:
+        """A step was carried out, or was not: requests whose content it moved have left."""
+        for request in [
+            request for request, moved in self.leaving.items() if moved <= step and request not in self.left
+        ]:
+            progress = self.live[request]
+            self.events.append(Exported(request, now, progress.num_saved, tuple(progress.host_blocks)))
+            if progress.host_blocks:
+                self.left[request] = progress
+            else:  # the step failed
+                del self.leaving[request]
+                self.requeue(progress)
 
     def _wait(self, lead: Progress, siblings: list[Progress], now: float) -> None:
         lead.state, lead.lead, lead.siblings = State.WAITING, None, siblings
@@ -214,3 +268,13 @@ class RunningSet:
         elif progress.state is State.PREEMPTED:
             del self.preempted[progress.id]
             self._returning.remove(progress.id)
+        elif progress.state is State.ARRIVING:
+            del self.arriving[progress.id]
+        elif progress.state is State.LEAVING:
+            del self.leaving[progress.id]
+            self.left.pop(progress.id, None)
+
+
+def _can_move(lead: Progress, siblings: list[Progress]) -> bool:
+    """Samples that share blocks, and searches, are computed again elsewhere."""
+    return not siblings and lead.beams is None

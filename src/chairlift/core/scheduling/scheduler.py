@@ -11,7 +11,7 @@ Deterministic: no clock (time comes in as `now`), no randomness, ties by id.
 from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Event, Queued, RuleFailed, Shrunk
-from chairlift.core.ids import RequestId
+from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policy import Admission, Policy, Prefill
@@ -55,15 +55,22 @@ class Scheduler:
         self._predictor = LengthPredictor()
         self._results = Results(self._running_set, self._predictor)
         self.steady = SteadySteps(self._running_set, self._planner, self._results)
-        # A live request is in exactly one of the other three, or a pending fork.
+        # A live request is in exactly one of the others, or a pending fork.
         self.live = self._running_set.live
         self.running = self._running_set.running
         self.preempted = self._running_set.preempted
+        self.arriving = self._running_set.arriving
+        self.leaving = self._running_set.leaving
         self.waiting = self._rules.waiting
 
     @property
     def pool(self) -> BlockPool:
         return self.tables.pool
+
+    @property
+    def prompt_token_s(self) -> float:
+        """How long steps take lately for each prompt token; 0 while not known."""
+        return self._planner.pace.token_s
 
     @property
     def step_budget(self) -> int:
@@ -90,6 +97,25 @@ class Scheduler:
         if progress is not None:
             self._running_set.cancel(progress, FinishReason.ABORT, "", now)
 
+    def leave(self, request: RequestId, now: float) -> None:
+        """Have a request leave with its keys and values, before the next step. `Exported` tells when they lie in which
+        blocks of the host, if they can be moved; abort it when they were read. An unknown id has already ended."""
+        self._running_set.ask_to_leave(request)
+
+    def arrive(self, request: RequestId, is_whole: bool, now: float) -> None:
+        """What `incoming` asked for was written; or not, and the request is computed from its beginning."""
+        self._running_set.arrive(request, is_whole, now)
+
+    def incoming(self, request: RequestId) -> list[BlockId]:
+        """Host blocks that wait for the keys and values of a request; none where it had no room, or sends none. To be
+        written only before `arrive`, which is to be called once, whatever becomes of the request."""
+        return self.tables.incoming(request)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there are requests that wait for nothing outside the engine."""
+        return self._running_set.num_ready > 0
+
     def schedule(self, now: float) -> StepPlan | None:
         """The next step without expired requests, or None when there is nothing to compute now."""
         self._running_set.expire(now)
@@ -103,17 +129,19 @@ class Scheduler:
         """Take in a step's result. Plans are committed in the order they were issued."""
         self._planner.learn(plan, now)
         self._results.commit(plan, result, now)
+        self._tell_left(plan, now)
 
     def roll_back(self, plan: StepPlan, message: str, now: float) -> None:
         """Undo the last issued plan, which did not fit the runner's memory: its requests go on in smaller steps. A plan
         of one token cannot shrink and fails. Plans issued before must be committed before the next is made."""
-        if plan.num_tokens == 1:
+        if plan.num_tokens <= 1:
             self.fail(plan, message, now)
             return
         del self._planner.issued[plan.step]
         self._planner.budget.shrink(plan.num_tokens)
         self._running_set.events.append(Shrunk(_NO_REQUEST, now, self._planner.budget.num_tokens, message))
         self._running_set.roll_back(plan, now)
+        self._tell_left(plan, now)
 
     def fail(self, plan: StepPlan, message: str, now: float) -> None:
         """End every request of a plan that could not be carried out."""
@@ -124,6 +152,11 @@ class Scheduler:
                 progress = self.live.get(request.id)
                 if progress is not None:
                     self._running_set.end(progress, FinishReason.ERROR, message, now)
+        self._tell_left(plan, now)
+
+    def _tell_left(self, plan: StepPlan, now: float) -> None:
+        if self._running_set.leaving:
+            self._running_set.tell_left(plan.step, now)
 
     def take_events(self) -> list[Event]:
         events, self._running_set.events = self._running_set.events, []

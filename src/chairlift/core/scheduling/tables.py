@@ -21,12 +21,14 @@ class Tables:
         self.host = BlockPool(preemption.num_host_blocks, limits.block_size, has_prefix_index=False)
         self.preemption = preemption
         self._found_share = 0.0  # of a preempted request's tokens: in the cache when it is admitted again
-        self._step = 1  # of the plan under construction
+        self.step = 1  # of the plan under construction
         self.copies: list[BlockCopy] = []
         self.swap_outs: list[BlockCopy] = []
         self.swap_ins: list[BlockCopy] = []
         self.new_tables: list[RequestId] = []
         self._leaving: list[BlockId] = []  # host blocks that the plan under construction reads
+        # Host blocks that are written from outside, with what another engine computed of these requests.
+        self._incoming: dict[RequestId, list[BlockId]] = {}
 
     def begin(self) -> None:
         """Start a new plan."""
@@ -36,10 +38,10 @@ class Tables:
 
     def seal(self, chunks: list[Chunk], num_tokens: int, num_decodes: int, num_drafting: int) -> StepPlan:
         """The complete plan, with every move that its chunks rely on."""
-        step, outs, ins, copies = self._step, tuple(self.swap_outs), tuple(self.swap_ins), tuple(self.copies)
+        step, outs, ins, copies = self.step, tuple(self.swap_outs), tuple(self.swap_ins), tuple(self.copies)
         tables = tuple(self.new_tables)
         self.swap_outs, self.swap_ins, self.copies, self.new_tables = [], [], [], []
-        self._step += 1
+        self.step += 1
         return StepPlan(step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables)
 
     @property
@@ -49,7 +51,7 @@ class Tables:
 
     def skip(self, num_plans: int) -> None:
         """So many plans were carried out that had only chunks."""
-        self._step += num_plans
+        self.step += num_plans
 
     def num_cached(self, progress: Progress) -> int:
         """Known tokens that need not be computed, in whole blocks."""
@@ -93,7 +95,7 @@ class Tables:
 
     def replace(self, progress: Progress, blocks: list[BlockId]) -> None:
         """Give a request another block table."""
-        progress.blocks, progress.table_step = blocks, self._step
+        progress.blocks, progress.table_step = blocks, self.step
         self.new_tables.append(progress.request.id)
 
     def find(self, progress: Progress) -> Prefix:
@@ -101,8 +103,7 @@ class Tables:
         request = progress.request
         # The last known token is always computed: the next one is sampled from its logits. Cached prompt tokens are
         # not computed, so a prompt that is still to be scored cannot use them.
-        is_scored = request.params.prompt_logprobs is None or len(progress.prompt_scores) == len(request.prompt) - 1
-        limit = len(progress.tokens) - 1 if is_scored else 0
+        limit = len(progress.tokens) - 1 if progress.is_scored else 0
         return self.pool.find(request.attributes.cache_salt, progress.tokens, limit)
 
     def grow(self, progress: Progress) -> None:
@@ -162,20 +163,55 @@ class Tables:
         num_published, content = progress.num_published, progress.content
         self.release(progress)
         if is_swap:
-            progress.host_blocks = self.host.take(num_used)
-            self.swap_outs += map(BlockCopy, blocks, progress.host_blocks)
-            progress.num_saved, progress.num_published, progress.content = num_computed, num_published, content
+            self._swap_out(progress, blocks[:num_used], num_computed)
+            progress.num_published, progress.content = num_published, content
         return is_swap
+
+    def leave(self, progress: Progress) -> bool:
+        """Release the blocks and move their content to the host; False, and nothing changes, without room there."""
+        blocks, num_computed = progress.blocks, progress.num_computed
+        num_used = -(-num_computed // self.pool.block_size)
+        if not 0 < num_used <= self.host.num_free:
+            return False
+        self.release(progress)
+        self._swap_out(progress, blocks[:num_used], num_computed)
+        return True
+
+    def _swap_out(self, progress: Progress, blocks: list[BlockId], num_computed: int) -> None:
+        progress.host_blocks, progress.num_saved = self.host.take(len(blocks)), num_computed
+        self.swap_outs += map(BlockCopy, blocks, progress.host_blocks)
+
+    def expect(self, progress: Progress) -> bool:
+        """Set host blocks aside for what another engine sends; False without room."""
+        num_needed = -(-progress.request.num_moved // self.pool.block_size)
+        has_room = num_needed <= self.host.num_free
+        if has_room:
+            self._incoming[progress.id] = self.host.take(num_needed)
+        return has_room
+
+    def incoming(self, request: RequestId) -> list[BlockId]:
+        """Host blocks to write what arrives for a request to; they stay its own until `arrive`, even if it ends."""
+        return self._incoming.get(request, [])
+
+    def arrive(self, request: RequestId, progress: Progress | None) -> None:
+        """What was sent for a request is there, for `progress`; None: it is not wanted, or did not come."""
+        blocks = self._incoming.pop(request)
+        if progress is None:
+            self.host.release(blocks)
+        else:
+            progress.host_blocks, progress.num_saved = blocks, progress.request.num_moved
 
     def release(self, progress: Progress) -> None:
         """Release all blocks, on the device and on the host."""
+        if progress.host_blocks and self.swap_outs:  # no plan under construction may write to blocks of another
+            self.swap_outs = [move for move in self.swap_outs if move.target not in progress.host_blocks]
         self.pool.release(progress.blocks)
         self.host.release(progress.host_blocks)
-        progress.blocks, progress.host_blocks, progress.table_step = [], [], self._step
+        progress.blocks, progress.host_blocks, progress.table_step = [], [], self.step
         progress.num_computed = progress.num_published = progress.num_saved = 0
         progress.has_shared_tail = False
 
     def check(self, live: list[Progress]) -> None:
         """Raise AssertionError unless the counts agree with the tables."""
         self.pool.check([progress.blocks for progress in live])
-        self.host.check([*(progress.host_blocks for progress in live), self._leaving])
+        self.host.check([*(progress.host_blocks for progress in live), self._leaving, *self._incoming.values()])

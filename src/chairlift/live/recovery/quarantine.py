@@ -9,9 +9,11 @@ same methods. Every request is noted before it is added.
 from msgspec.structs import replace
 
 from chairlift.core.engine import Engine
+from chairlift.core.events import Exported
 from chairlift.core.params import SamplingParams
+from chairlift.live.moving.moves import Moves
 from chairlift.live.recovery.step_note import StepNote
-from chairlift.live.wire.messages import Abort, Output, Submit
+from chairlift.live.wire.messages import Abort, Move, Output, Submit
 from chairlift.live.wire.switchboard import FrontEnd, Switchboard, log_lost
 
 HeldRequest = tuple[FrontEnd, Submit]
@@ -54,6 +56,16 @@ class Quarantine:
             self._others.append((front_end, message))
         else:
             self._take_in(front_end, message)
+
+    def move(self, front_end: FrontEnd, message: Move) -> bool:
+        return self._switchboard.move(front_end, message)
+
+    @property
+    def moves(self) -> Moves | None:
+        return self._switchboard.moves
+
+    def take_exported(self) -> list[Exported]:
+        return self._switchboard.take_exported()
 
     def abort(self, front_end: FrontEnd, message: Abort) -> None:
         self._switchboard.abort(front_end, message)

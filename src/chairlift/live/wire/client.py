@@ -21,6 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from msgspec.structs import replace as replace_fields
+
+from chairlift.config.settings import Role
 from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
@@ -29,6 +32,7 @@ from chairlift.core.routing.news import PrefixChanges
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.rules.least_loaded import LeastLoaded
+from chairlift.live.moving.ticket import Ticket
 from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire import messages
 from chairlift.live.wire.curve import Curve
@@ -37,6 +41,7 @@ from chairlift.live.wire.link import Link
 from chairlift.live.wire.messages import Submit
 from chairlift.live.wire.watch_client import WatchClient
 
+DEATH, DRAIN, ROLE = "death", "drain", "role"  # why requests move
 _LOOK_S = 0.02  # between two looks for the word how an engine ended
 _MAX_LOOKS = 100
 _REMOTE_LOOKS = 50
@@ -55,9 +60,10 @@ class EngineClient:
         router: Router | None = None,
         look: Look = lambda replica: None,
         is_cluster: bool = False,
+        roles: Sequence[Role] = (),
     ) -> None:
         """`addresses`: of the replicas on this machine. `look` is asked where there are several. `is_cluster`: others
-        may be added."""
+        may be added. `roles`: of each, if they have any."""
         self.info: messages.EngineInfo | None = None  # of the replica with the tightest limits; None: no engine yet
         self.num_held = 0  # outputs held for slow clients
         self.watching = WatchClient(self._send_to_first)  # the page shows the first replica
@@ -76,9 +82,12 @@ class EngineClient:
         self._keys = itertools.count(1)
         self._ready = self._draining = 0  # replicas that are there, and of these those that ask to be left; bits
         self._alike: dict[str | None, int] = {}  # replicas that are there, by fingerprint; bits
+        self._roles = {role: sum(1 << i for i, each in enumerate(roles) if each == role) for role in set(roles)}  # bits
+        self._prefill = self._roles.get("prefill", 0)
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
         self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
-        self.on_moved: Callable[[], None] = lambda: None  # a request goes on in another replica
+        # A request goes on in another replica: why, and whether with its keys and values.
+        self.on_moved: Callable[[str, bool], None] = lambda why, with_kv: None
 
     def _link(self, replica: int, address: str, curve: Curve | None) -> Link:
         hear, lose = partial(self._hear, replica), partial(self._lose, replica)
@@ -230,6 +239,12 @@ class EngineClient:
                 generation = generations.get(output.key)
                 if generation is not None:
                     generation.put(output)
+            if self._prefill >> replica & 1:
+                self._hand_over(replica, message)
+        elif isinstance(message, messages.Moved):
+            generation = self._generations.get(message.key)
+            if generation is not None:
+                self._resume(generation, generation.moving or DRAIN, message.ticket)
         elif isinstance(message, messages.Prefixes):
             self._learn(replica, message)
         elif isinstance(message, messages.Draining):
@@ -305,7 +320,7 @@ class EngineClient:
             elif generation.key in staying or generation.is_strong:
                 generation.is_judged = True
             else:
-                self._resume(generation)
+                self._resume(generation, DEATH)
 
     def _note_ready(self, replica: int, is_ready: bool) -> None:
         bit, info = 1 << replica, self._links[replica].info
@@ -321,21 +336,40 @@ class EngineClient:
         self._routing.replicas.set_open(replica, not is_on)
         if is_on and self._routing.replicas.open:
             for generation in [each for each in self._generations.values() if each.replica == replica]:
-                if self._takers(generation) & ~bit and not generation.is_strong:
-                    self._send(replica, messages.Abort(generation.key))
-                    self._resume(generation)
+                if self._takers(generation) & ~bit and not generation.is_strong and generation.moving is None:
+                    self._move(generation, replica, DRAIN)
 
-    def _resume(self, generation: Generation) -> None:
-        """Sends a request with the tokens it has to a replica that takes it, under a new key."""
+    def _move(self, generation: Generation, replica: int, why: str) -> None:
+        """Has a request leave its replica: at once, or when the replica has let go of it, with its keys and values."""
+        info = self._links[replica].info
+        if info is not None and info.moves_kv and generation.has_made:
+            generation.moving = why
+            self._send(replica, messages.Move(generation.key, is_forced=why == ROLE))
+        else:
+            self._send(replica, messages.Abort(generation.key))
+            self._resume(generation, why)
+
+    def _hand_over(self, replica: int, step: messages.Step) -> None:
+        """Requests that have made a token in a prefill replica go on in a decode replica, if there is one."""
+        for key in dict.fromkeys(output.key for output in step.outputs if output.token is not None):
+            generation = self._generations.get(key)
+            if generation is None or generation.moving is not None or generation.is_strong:
+                continue
+            if not self._takers(generation) >> replica & 1:
+                self._move(generation, replica, ROLE)
+
+    def _resume(self, generation: Generation, why: str = DEATH, ticket: Ticket | None = None) -> None:
+        """Sends a request with the tokens it has to a replica that takes it, under a new key. `ticket`: for keys and
+        values of these."""
         if self._generations.pop(generation.key, None) is None:
             return
         if generation.replica is not None:
-            self.on_moved()
+            self.on_moved(why, ticket is not None)
         generation.key, generation.replica = next(self._keys), None
         self._generations[generation.key] = generation
         message = generation.resumed()
         if message is not None:
-            self._place(generation, message, generation.known_tokens)
+            self._place(generation, replace_fields(message, ticket=ticket), generation.known_tokens)
 
     def _place(self, generation: Generation, message: Submit, tokens: Sequence[int]) -> None:
         """Sends a request to the replica that the router names; without one it waits."""
@@ -343,7 +377,8 @@ class EngineClient:
         if not takers:
             return
         attributes = generation.attributes
-        replica = self._routing.route(tokens, attributes.cache_salt, attributes.user, takers)
+        num_moved = 0 if message.ticket is None else message.ticket.num_tokens
+        replica = self._routing.route(tokens, attributes.cache_salt, attributes.user, takers, num_moved)
         for failure in self._routing.failures:
             _log.warning("%s; the least loaded replica is chosen from here on", failure)
         self._routing.failures.clear()
@@ -355,7 +390,11 @@ class EngineClient:
 
     def _takers(self, generation: Generation) -> int:
         """Replicas that may take a request, as bits: with the bits of the one where it began. If all are there and none
-        has these, any; if all drain, these too."""
+        has these, any; if all drain, these too. Of these, those with the role that it needs, if there are some."""
+        takers = self._alike_takers(generation)
+        return takers & self._roles.get("decode" if generation.num_made else "prefill", 0) or takers
+
+    def _alike_takers(self, generation: Generation) -> int:
         takers = self._ready & ~self._draining or self._ready
         if generation.fingerprint is None:
             return takers

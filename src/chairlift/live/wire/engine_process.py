@@ -14,6 +14,7 @@ import msgspec
 import zmq
 
 from chairlift.core.routing.queued import QueuedWork
+from chairlift.live.moving.ticket import Ticket
 from chairlift.live.recovery.quarantine import Quarantine
 from chairlift.live.recovery.step_note import InterruptedWork, StepNote
 from chairlift.live.wire import messages
@@ -64,6 +65,11 @@ class EngineProcess:
         if public is not None:
             public[1].listen(self._socket, public[0], "--address HOST:PORT")
         self._num_unread = 0  # messages
+        self._poller: zmq.Poller | None = None
+        if switchboard.moves is not None:
+            self._poller = zmq.Poller()
+            self._poller.register(self._socket, zmq.POLLIN)
+            self._poller.register(switchboard.moves.woken, zmq.POLLIN)
         self._watch_feed = WatchFeed(view, self._send)
         self._told: dict[FrontEnd, tuple[int, int, int]] = {}  # running, waiting and queued, as last sent to each
         self._taken: dict[FrontEnd, int] = {}  # requests of each front end
@@ -78,6 +84,7 @@ class EngineProcess:
             self._receive()
             self._await_arrivals()
             self._step()
+            self._move()
             self._tell_prefixes()
             self._watch_feed.show()
 
@@ -86,6 +93,17 @@ class EngineProcess:
         self._tell(self._switchboard.step())
         if has_work:
             self._worked, self._is_tidy = self._switchboard.engine.clock.now(), False
+
+    def _move(self) -> None:
+        """Goes on with moves of requests; after the outputs, so that all that they made was sent."""
+        moves = self._switchboard.moves
+        for answer in moves.turn(self._switchboard.take_exported()) if moves is not None else ():
+            self._let_go(*answer)
+
+    def _let_go(self, front_end: FrontEnd, key: int, ticket: Ticket | None) -> None:
+        self._switchboard.abort(front_end, messages.Abort(key))
+        if front_end in self._told:
+            self._send(front_end, messages.Moved(key, ticket))
 
     def _tell(self, news: dict[FrontEnd, list[Output]]) -> None:
         numbers = self._numbers()
@@ -98,7 +116,7 @@ class EngineProcess:
 
     def _numbers(self) -> tuple[int, int, int]:
         scheduler = self._switchboard.engine.scheduler
-        num_waiting = len(scheduler.waiting) + len(scheduler.preempted)
+        num_waiting = len(scheduler.waiting) + len(scheduler.preempted) + len(scheduler.arriving)
         queued = 0 if self._queued is None else self._queued.amount
         return len(scheduler.running), num_waiting + self._switchboard.num_held, queued
 
@@ -138,7 +156,7 @@ class EngineProcess:
 
     def _take(self, timeout_ms: int | None) -> None:
         """All messages; waits so long for the first, for ever if None."""
-        while self._socket.poll(timeout_ms):
+        while self._has_message(timeout_ms):
             front_end, *parts = self._socket.recv_multipart()
             timeout_ms = 0
             try:
@@ -155,6 +173,9 @@ class EngineProcess:
                 self._switchboard.submit(front_end, message)
             elif isinstance(message, messages.Abort):
                 self._switchboard.abort(front_end, message)
+            elif isinstance(message, messages.Move):
+                if not self._switchboard.move(front_end, message):
+                    self._let_go(front_end, message.key, None)
             elif isinstance(message, messages.Proven):
                 if self._note is not None:
                     self._note.count()
@@ -169,6 +190,12 @@ class EngineProcess:
                 self._is_draining = message.is_on
                 for each in list(self._told):
                     self._send(each, messages.Draining(message.is_on))
+
+    def _has_message(self, timeout_ms: int | None) -> bool:
+        """Waits so long, or until a piece was copied."""
+        if self._poller is None:
+            return bool(self._socket.poll(timeout_ms))
+        return any(ready is self._socket for ready, _ in self._poller.poll(timeout_ms))
 
     def _welcome(self, front_end: FrontEnd) -> None:
         self._told[front_end], self._taken[front_end] = (0, 0, 0), 0

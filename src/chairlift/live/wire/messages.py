@@ -3,7 +3,7 @@
 Front end to engine: `Hello` once, then `Submit` and `Abort`. Engine to front end: `Ready` in answer to `Hello`, then
 one `Step` per step and front end with all of its outputs. A request is named by a key that its front end chose; its n
 samples by their index. A front end with an open live page sends `Watch` and gets a `Snapshot` a second. Where there are
-several replicas, `Step` tells the load too, and `Prefixes` what is cached.
+several replicas, `Step` tells the load too, `Prefixes` what is cached; `Move` and `Moved` take a request to another.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
+from chairlift.live.moving.ticket import Ticket
 from chairlift.telemetry.phases import Mark
 
 
@@ -35,11 +36,26 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
     outputs: dict[int, list[int]] | None = None
     # Of a suspect: how many engines died busy with nothing else. None: not suspected.
     num_alone: int | None = None
+    ticket: Ticket | None = None  # for the keys and values that another engine has computed
 
 
 class Abort(msgspec.Struct, tag=True, array_like=True, frozen=True):
     key: int
     sample: int | None = None  # None: all samples
+
+
+class Move(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """A request is to go on in another engine: with its keys and values, if that is cheaper, or at any price."""
+
+    key: int
+    is_forced: bool = False
+
+
+class Moved(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """The engine has ended a request that was to move; its last output came before."""
+
+    key: int
+    ticket: Ticket | None = None  # None: its keys and values are computed again
 
 
 class Output(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -127,6 +143,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     device: str
     fingerprint: str | None = None  # None: answers are not exact
     version: str = VERSION
+    moves_kv: bool = False  # requests can leave it with their keys and values
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -138,8 +155,8 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     clock: float = 0.0  # the engine's monotonic clock when this was sent, which is another on another machine
 
 
-ToEngine = Hello | Submit | Abort | Proven | Watch | Explain | AskPrefixes | Drain
-FromEngine = Ready | Step | Prefixes | Draining | Snapshot | Explained
+ToEngine = Hello | Submit | Abort | Move | Proven | Watch | Explain | AskPrefixes | Drain
+FromEngine = Ready | Step | Moved | Prefixes | Draining | Snapshot | Explained
 
 
 def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:
@@ -148,7 +165,7 @@ def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> 
     if attributes.deadline_s is not None:
         attributes = dataclasses.replace(attributes, deadline_s=attributes.deadline_s - waited_s)
     left = None if message.params.beam_width else outputs
-    return msgspec.structs.replace(message, attributes=attributes, outputs=left)
+    return msgspec.structs.replace(message, attributes=attributes, outputs=left, ticket=None)
 
 
 def with_scored_prompt(message: Submit) -> Submit:

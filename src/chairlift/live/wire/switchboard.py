@@ -17,6 +17,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.events import (
     Admitted,
     Event,
+    Exported,
     Finished,
     Forked,
     Preempted,
@@ -30,7 +31,8 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered, room_after
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.resume import resume
-from chairlift.live.wire.messages import Abort, Output, Submit, resumed, with_scored_prompt
+from chairlift.live.moving.moves import Moves
+from chairlift.live.wire.messages import Abort, Move, Output, Submit, resumed, with_scored_prompt
 from chairlift.telemetry.phases import Change, Mark
 
 FrontEnd = bytes
@@ -71,6 +73,8 @@ class Switchboard:
         self.waiting: dict[FrontEnd, set[int]] = {}  # keys of requests that were in no step yet
         self._ids = map(RequestId, count(1))
         self._immediate: list[tuple[FrontEnd, Output]] = []  # answers that need no step
+        self.moves: Moves | None = None  # where requests move between engines
+        self._exported: list[Exported] = []
 
     @property
     def has_work(self) -> bool:
@@ -93,6 +97,21 @@ class Switchboard:
             else:
                 self._add(front_end, message, group)
 
+    def move(self, front_end: FrontEnd, message: Move) -> bool:
+        """Has a request leave with its keys and values; False when it cannot, or had better not."""
+        submission = self._submissions.get((front_end, message.key))
+        if self.moves is None or submission is None or len(submission.requests) > 1:
+            return False
+        (request,) = submission.requests
+        if not message.is_forced and not self.moves.is_cheaper(request):
+            return False
+        self.moves.leave(front_end, message.key, request)
+        return True
+
+    def take_exported(self) -> list[Exported]:
+        exported, self._exported = self._exported, []
+        return exported
+
     def _add(self, front_end: FrontEnd, message: Submit, group: tuple[Request, ...]) -> None:
         submission = self._submissions.setdefault((front_end, message.key), Submission(message, []))
         self.waiting.setdefault(front_end, set()).add(message.key)
@@ -103,7 +122,14 @@ class Switchboard:
                 recipient = Recipient(front_end, message.key, request.sample_index, num_cached, message.name, marks)
                 self._recipients[request.id] = recipient
                 submission.requests.append(request.id)
-        self.engine.add(group)
+        ticket, moves = message.ticket, self.moves
+        (*_, last) = group
+        if ticket is None or moves is None or len(group) > 1 or not moves.accepts(ticket, [*last.prompt, *last.output]):
+            self.engine.add(group)
+        else:
+            moved = replace(last, num_moved=ticket.num_tokens)
+            self.engine.add((moved,))
+            moves.arrive(moved, ticket)
 
     def abort(self, front_end: FrontEnd, message: Abort) -> None:
         """Ends a request or one sample without an output. A missing one has already ended."""
@@ -184,6 +210,8 @@ class Switchboard:
             self._not_waiting(recipient)
             if recipient.num_cached is None:
                 recipient.num_cached = event.num_cached if isinstance(event, Admitted) else 0
+        elif isinstance(event, Exported):
+            self._exported.append(event)
         elif isinstance(event, PromptScored):
             submission = self._submissions[recipient.front_end, recipient.key]
             submission.message = with_scored_prompt(submission.message)

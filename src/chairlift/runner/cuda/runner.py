@@ -23,7 +23,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.ports import RunnerFailed
+from chairlift.core.ports import HostMemory, RunnerFailed
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.step.device import DevicePart, OnLogits
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
@@ -67,6 +67,9 @@ class CudaRunner:
         part = DevicePart(model, kv, device, limits, flash, exact, max_graphs)
         self.device: DevicePart | RankedDevice = part if orders is None else RankedDevice(part, orders)
         self.host = HostPart(self.device.num_rows, self.device.table_width, kv.block_size)
+        # The blocks of other ranks lie in their memories.
+        self.host_memory: HostMemory | None = kv.host if orders is None else None
+        self._kv = kv
         self._matchers = matchers
         self._steps: deque[_Step] = deque()
         self.on_logits: LogitsHook | None = None
@@ -75,6 +78,11 @@ class CudaRunner:
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> None:
         try:
+            if not plan.chunks:
+                self.host.skip(plan)
+                self._kv.move_blocks(swap_outs=plan.swap_outs)
+                self._steps.append(_Step(plan, None))
+                return
             if self._matchers is not None:
                 self._matchers.expect(plan)
             launched = self.device.launch(self.host.input_of(plan), self.uses_graphs, self._hook(plan))
@@ -97,6 +105,9 @@ class CudaRunner:
         if step.error is not None:
             self._finish_next(plan, ())
             raise step.error
+        if not plan.chunks:
+            self._finish_next(plan, ())
+            return StepResult(plan.step, (), was_ready=True)
         assert step.in_flight is not None
         tokens, scores, prompt_scores, was_ready = step.in_flight.output()
         self._finish_next(plan, tokens)
@@ -109,7 +120,7 @@ class CudaRunner:
 
     def _finish_next(self, ahead: StepPlan, tokens: Sequence[int]) -> None:
         """Chooses the tokens of the next step where they wait for these. What fails there fails that step alone."""
-        if not self._steps or self._steps[0].in_flight is not None:
+        if not self._steps or self._steps[0].in_flight is not None or not self._steps[0].plan.chunks:
             return
         try:
             self._finish(self._steps[0], dict(zip(_sampled(ahead), tokens, strict=False)))

@@ -14,6 +14,7 @@ from chairlift.runner.machine import hardware
 
 _MIB = 2**20
 _EMBEDDED_KV_BYTES = 256 * _MIB
+_MOVING_BYTES = 1024 * _MIB  # for requests that move to other engines, if nothing is swapped
 # Requests and tokens of a step by default: beyond these a step only takes longer.
 _MAX_RUNNING = defaultdict(lambda: 128, cuda=512)
 _MAX_STEP_TOKENS = defaultdict(lambda: 512, cuda=4096)
@@ -66,11 +67,15 @@ def lowered(limits: Limits, wanted: int) -> str | None:
 
 
 def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int:
-    """Blocks of host memory to swap to."""
-    if settings.preemption == "recompute":
+    """Blocks of host memory to swap to, and to move requests through."""
+    if settings.preemption == "recompute" and not settings.can_move_kv:
         return 0
     if settings.host_memory is None:
-        return min(limits.num_blocks, hardware.free_memory(torch.device("cpu")) // 4 // block_bytes)
+        free = hardware.free_memory(torch.device("cpu")) // 4
+        if settings.preemption == "recompute":
+            full_length = -(-limits.max_model_len // limits.block_size) * block_bytes
+            free = min(free // settings.replicas, max(_MOVING_BYTES, full_length))
+        return min(limits.num_blocks, free // block_bytes)
     if settings.host_memory < block_bytes:
         raise InvalidConfig(
             f"host_memory {settings.host_memory / _MIB:.1f} MiB does not hold one block of {block_bytes / _MIB:.1f} MiB"

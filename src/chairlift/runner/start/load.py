@@ -16,11 +16,11 @@ from chairlift.config.shards import Rank
 from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
-from chairlift.core.ports import DeviceLost, Runner, RunnerFailed, RunnerFull
+from chairlift.core.ports import DeviceLost, HostMemory, Runner, RunnerFailed, RunnerFull
 from chairlift.core.step_times import StepTimes
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.fingerprint import fingerprint
-from chairlift.runner.hooks import ShowsLogits
+from chairlift.runner.hooks import MovesBlocks, ShowsLogits
 from chairlift.runner.kernels import compile_ahead, make_runner
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.machine import hardware
@@ -54,6 +54,7 @@ class Loaded:
     fingerprint: str | None = None  # None: not exact
     budget: Budget | None = None  # of a GPU
     num_host_blocks: int = 0  # to swap to
+    host_memory: HostMemory | None = None  # these blocks, where they can be moved to other engines
     # Measured where preemption chooses between swapping and recomputing.
     block_copy_s: float = 0.0  # moving one block one way
     step_times: StepTimes = ()  # computing a prompt
@@ -133,6 +134,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
         fingerprint=own_fingerprint,
         budget=None if budget is None else replace(budget, kv=limits.num_blocks * block_bytes),
         num_host_blocks=num_host,
+        host_memory=runner.host_memory if num_host and isinstance(runner, MovesBlocks) else None,
         block_copy_s=block_copy_s,
         step_times=step_times,
         num_ranks=rank.count,

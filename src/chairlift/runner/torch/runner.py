@@ -17,10 +17,10 @@ from torch import Tensor
 
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.ports import DeviceLost, RunnerFailed, RunnerFull
+from chairlift.core.ports import DeviceLost, HostMemory, RunnerFailed, RunnerFull
 from chairlift.core.request import Request
 from chairlift.runner.hooks import LogitsHook
-from chairlift.runner.kv_cache import Cache
+from chairlift.runner.kv_cache import Cache, KvCache
 from chairlift.runner.memory.full import is_full
 from chairlift.runner.model import Model, OnLayer, nothing
 from chairlift.runner.ops import Batch
@@ -50,6 +50,10 @@ class TorchRunner:
     def depth(self) -> int:
         return 1
 
+    @property
+    def host_memory(self) -> HostMemory | None:
+        return self._kv.host if isinstance(self._kv, KvCache) else None
+
     def submit(self, plan: StepPlan) -> None:
         try:
             with torch.inference_mode():
@@ -57,6 +61,10 @@ class TorchRunner:
                 if self._matchers is not None:
                     self._matchers.expect(plan)
                 self._kv.move_blocks(plan.swap_outs, plan.swap_ins, plan.copies)
+                if not plan.chunks:
+                    self._previous = {}
+                    self._results.append(StepResult(plan.step, ()))
+                    return
                 batch = batch_of(plan, self._kv.block_size, self._previous, self._device)
                 prepare_s = time.monotonic() - began
                 self._results.append(replace(self._run(plan, batch), prepare_s=prepare_s))

@@ -28,7 +28,19 @@ from chairlift.sim.drive import arrive
 from chairlift.sim.replay.script import EndOfTrace, TraceScript
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.digest import digest
-from chairlift.telemetry.lines import AbortLine, Add, Commit, Fail, Plan, RollBack, Rules, TraceLine, line_of
+from chairlift.telemetry.lines import (
+    AbortLine,
+    Add,
+    Arrive,
+    Commit,
+    Fail,
+    Leave,
+    Plan,
+    RollBack,
+    Rules,
+    TraceLine,
+    line_of,
+)
 from chairlift.telemetry.trace import Trace, samples_of
 
 T = TypeVar("T", bound=TraceLine)
@@ -91,6 +103,10 @@ class _Rerun:
                         arrive(self._engine, samples_of(line), line.at)
                     case AbortLine():
                         self._engine.abort(line.request)
+                    case Leave():
+                        self._engine.leave(line.request)
+                    case Arrive():
+                        self._engine.arrive(line.request, line.is_whole)
                     case Plan():
                         self._engine.begin()  # requests may have been added between its plan and the next
                         if self._script.peek() is line:
@@ -135,6 +151,12 @@ class _Rerun:
 
     def aborted(self, request: RequestId, now: float) -> None:
         self._over(AbortLine, now)
+
+    def leaving(self, request: RequestId, now: float) -> None:
+        self._over(Leave, now)
+
+    def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
+        self._over(Arrive, now)
 
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         self._over(Commit, now)

@@ -77,7 +77,7 @@ class EngineMetrics:
     def aborted(self, *_: object, **__: object) -> None:
         """An event follows."""
 
-    failed = rolled_back = aborted
+    failed = rolled_back = leaving = arrived = aborted
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:

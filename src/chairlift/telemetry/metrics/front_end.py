@@ -19,7 +19,6 @@ class FrontEndMetrics:
         self._prompt = self._store.histogram("chairlift_request_prompt_tokens")
         self._generated = self._store.histogram("chairlift_request_generated_tokens")
         self._store.counter("chairlift_connections_refused_total", "503")  # from the start, so that its rise shows
-        self._moved = self._store.counter("chairlift_requests_moved_total")
         self._will_flush = False
 
     def responded(self, route: str, code: int) -> None:
@@ -46,9 +45,9 @@ class FrontEndMetrics:
         self._prompt.add(num_prompt)
         self._generated.add(num_generated)
 
-    def moved(self) -> None:
+    def moved(self, why: str, with_kv: bool) -> None:
         """A request goes on in another replica."""
-        self._moved.add()
+        self._store.counter("chairlift_requests_moved_total", why, "moved" if with_kv else "computed").add()
         self._flush_soon()
 
     def spans(self, outcome: str, count: int) -> None:

@@ -44,7 +44,9 @@ _FRONT_END = (
     ),
     _histogram("chairlift_request_prompt_tokens", buckets.TOKENS, "Prompt tokens of a finished request."),
     _histogram("chairlift_request_generated_tokens", buckets.TOKENS, "Tokens made for a finished request."),
-    Series("chairlift_requests_moved_total", "counter", "Requests that went on in another replica."),
+    Series(
+        "chairlift_requests_moved_total", "counter", "Requests that went on in another replica, and why.", ("why", "kv")
+    ),
     Series("chairlift_trace_spans_total", "counter", "Spans for OpenTelemetry, sent or dropped.", ("outcome",)),
 )  # fmt: skip
 _ENGINE = (

@@ -78,6 +78,11 @@ class View:
         self._hold(None)
         self._log.add(AbortLine(now, request))
 
+    def leaving(self, *_: object, **__: object) -> None:
+        """Events follow."""
+
+    arrived = leaving
+
     def planned(self, plan: StepPlan | None, now: float) -> None:
         counts = self._sums
         if self._left is not None:

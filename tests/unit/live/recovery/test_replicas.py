@@ -74,6 +74,31 @@ async def test_replicas_killed_at_random_moments_cost_no_token_and_repeat_none(t
         assert sum(world.num_deaths) == 4
 
 
+async def test_drains_under_kills_cost_no_token_and_move_keys_and_values(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    kinds = [{"max_tokens": LONG, "seed": i} | KINDS[i % len(KINDS)] for i in range(20)]
+    params = [SamplingParams(**kind) for kind in kinds]
+    prompts = [[rng.randrange(POISON) for _ in range(rng.choice([1, 20, 300]))] for _ in params]
+    moved: list[tuple[str, bool]] = []
+    async with fleet(tmp_path, 3) as world:
+        for client in world.clients:
+            client.on_moved = lambda why, with_kv: moved.append((why, with_kv))
+        heard = [Heard(world.clients[i % 2], *each) for i, each in enumerate(zip(prompts, params, strict=True))]
+        for turn in range(4):
+            before, replica = sum(len(each.outputs) for each in heard), turn % 3
+            await until(lambda before=before: sum(len(each.outputs) for each in heard) > before + 60)
+            world.clients[0].drain(replica, True)
+            await asyncio.sleep(rng.random() * 0.02)
+            if turn % 2:
+                world.engines[replica].kill()
+                await until(lambda replica=replica: not world.is_ready(replica))
+            await until(lambda replica=replica: world.is_ready(replica))
+            world.clients[0].drain(replica, False)
+        for each, prompt, param in zip(heard, prompts, params, strict=True):
+            await check(each, prompt, param)
+    assert ("drain", True) in moved
+
+
 async def test_streams_of_a_killed_replica_go_on_while_it_is_away(tmp_path: Path) -> None:
     async with fleet(tmp_path, 2) as world:
         heard = [Heard(world.clients[0], [i, 1], ENDLESS) for i in range(6)]

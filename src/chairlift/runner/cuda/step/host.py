@@ -44,6 +44,10 @@ class HostPart:
             plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling, *_prompt_scores(plan)
         )
 
+    def skip(self, plan: StepPlan) -> None:
+        """A plan that computes nothing still tells which tables are others."""
+        self._rows.begin(plan.step, plan.new_tables)
+
     def forget_tables(self) -> None:
         """After a step that failed on the device: all of them travel again."""
         self._rows.forget_tables()

@@ -1,0 +1,182 @@
+"""Moves of an engine's requests: those that leave with their keys and values, and those that arrive with them.
+
+Always: every request that was asked to leave is answered once, with a ticket or without, and stays until then. Every
+request that expects a piece is told whether it came. Bytes are copied by one thread, and the engine goes on meanwhile;
+`turn` is called between steps. Knows nothing of sockets and front ends but their names.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from chairlift.core.engine import Engine
+from chairlift.core.events import Exported
+from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.moving import MovePrice
+from chairlift.core.ports import HostMemory
+from chairlift.core.request import Request
+from chairlift.live.moving.fetch import fetch
+from chairlift.live.moving.shelf import Piece, Shelf
+from chairlift.live.moving.ticket import Ticket, hash_tokens
+
+FETCH_S = 10.0  # for a piece to come
+
+FrontEnd = bytes
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Leaving:
+    front_end: FrontEnd
+    key: int
+    has_begun: bool = False  # the scheduler was asked
+    num_tokens: int = 0
+    copy: "Future[Piece] | None" = None
+
+
+class Answer(NamedTuple):
+    """The request can be ended here; it goes on elsewhere, without a ticket from its tokens alone."""
+
+    front_end: FrontEnd
+    key: int
+    ticket: Ticket | None
+
+
+class Moves:
+    def __init__(self, engine: Engine, host: HostMemory, shelf: Shelf, model: str, address: str | None = None) -> None:
+        """`model`: what keys and values depend on beside the memory's layout. `address`: a socket that sends pieces;
+        without one, targets find them on this node."""
+        self.layout = blake2b(f"{host.layout}\n{model}".encode(), digest_size=16).hexdigest()
+        self._engine = engine
+        self._host = host
+        self._shelf = shelf
+        self._address = address
+        self._price = MovePrice(host.block_bytes, engine.scheduler.limits.block_size)
+        self._leaving: dict[RequestId, _Leaving] = {}
+        self._arriving: dict[RequestId, Future[None]] = {}
+        self._thread = ThreadPoolExecutor(1, "moves")
+        self.woken, self._waker = os.pipe()  # readable when the thread has done something
+        os.set_blocking(self.woken, False)
+        os.set_blocking(self._waker, False)
+
+    def leave(self, front_end: FrontEnd, key: int, request: RequestId) -> None:
+        """Asks a request to leave, when the host has room for it."""
+        self._leaving[request] = _Leaving(front_end, key)
+        self._begin()
+
+    def accepts(self, ticket: Ticket, tokens: Sequence[int]) -> bool:
+        """Whether a ticket belongs to these known tokens, and its piece can be read here."""
+        size, num_tokens = self._engine.scheduler.limits.block_size, ticket.num_tokens
+        is_near = ticket.path is None or Path(ticket.path).parent == self._shelf.folder  # no other file is read
+        return (
+            is_near
+            and ticket.layout == self.layout
+            and 0 < num_tokens < len(tokens)
+            and ticket.num_bytes == -(-num_tokens // size) * self._host.block_bytes
+            and ticket.tokens == hash_tokens(tokens[:num_tokens])
+        )
+
+    def arrive(self, request: Request, ticket: Ticket) -> None:
+        """A request was added that a piece follows."""
+        blocks = self._engine.scheduler.incoming(request.id)
+        if blocks:
+            deadline = time.monotonic() + FETCH_S
+            self._arriving[request.id] = self._do(partial(self._fetch, ticket, blocks, deadline))
+
+    def turn(self, exported: Sequence[Exported]) -> list[Answer]:
+        """Takes in what has happened since the last turn; answers to those that asked."""
+        self._hear()
+        answers: list[Answer] = []
+        for event in exported:
+            leaving = self._leaving.get(event.request)
+            if leaving is not None and event.blocks:
+                leaving.num_tokens = event.num_tokens
+                leaving.copy = self._do(partial(self._copy, event.blocks))
+            elif leaving is not None:
+                answers.append(self._answer(event.request, None))
+        for request, leaving in list(self._leaving.items()):
+            if request not in self._engine.scheduler.live:
+                if leaving.copy is None or leaving.copy.done():
+                    self._discard(leaving)
+                    answers.append(self._answer(request, None))
+            elif leaving.copy is not None and leaving.copy.done():
+                answers.append(self._answer(request, self._ticket(request, leaving)))
+        for request, fetched in list(self._arriving.items()):
+            if fetched.done():
+                del self._arriving[request]
+                self._engine.arrive(request, is_whole=fetched.exception() is None)
+        self._begin()
+        return answers
+
+    def _begin(self) -> None:
+        """Lets requests leave as far as the host has room; the others go on until it has."""
+        scheduler = self._engine.scheduler
+        host = scheduler.tables.host
+        num_free = host.num_free
+        for request, leaving in self._leaving.items():
+            progress = scheduler.live.get(request)
+            if progress is None or request in scheduler.leaving:
+                continue  # what it takes of the host is taken
+            num_needed = 1 + len(progress.tokens) // scheduler.limits.block_size
+            if num_free < num_needed <= host.num_blocks:
+                return
+            num_free -= num_needed
+            if not leaving.has_begun:
+                leaving.has_begun = True
+                self._engine.leave(request)
+
+    def is_cheaper(self, request: RequestId) -> bool:
+        """To move a request than to compute it again."""
+        progress = self._engine.scheduler.live.get(request)
+        return progress is not None and self._price.is_cheaper(
+            progress.num_computed, self._engine.scheduler.prompt_token_s
+        )
+
+    def _answer(self, request: RequestId, ticket: Ticket | None) -> Answer:
+        leaving = self._leaving.pop(request)
+        return Answer(leaving.front_end, leaving.key, ticket)
+
+    def _ticket(self, request: RequestId, leaving: _Leaving) -> Ticket | None:
+        assert leaving.copy is not None
+        if leaving.copy.exception() is not None:
+            return None
+        piece, tokens = leaving.copy.result(), self._engine.scheduler.live[request].tokens
+        return Ticket(
+            piece.path.name, self.layout, leaving.num_tokens, hash_tokens(tokens[: leaving.num_tokens]),
+            piece.num_bytes, piece.checksum, None if self._address else str(piece.path), self._address,
+        )  # fmt: skip
+
+    def _discard(self, leaving: _Leaving) -> None:
+        if leaving.copy is not None and leaving.copy.exception() is None:
+            self._shelf.drop(leaving.copy.result().path)
+
+    def _copy(self, blocks: Sequence[BlockId]) -> Piece:
+        began, num_bytes = time.monotonic(), len(blocks) * self._host.block_bytes
+        piece = self._shelf.put(num_bytes, partial(self._host.read, blocks))
+        self._price.learn(num_bytes, time.monotonic() - began)
+        return piece
+
+    def _do(self, work: Callable[[], T]) -> "Future[T]":
+        future = self._thread.submit(work)
+        future.add_done_callback(lambda _: self._wake())
+        return future
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # it is full, so the engine will wake
+            os.write(self._waker, b" ")
+
+    def _hear(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self.woken, 4096)
+
+    def _fetch(self, ticket: Ticket, blocks: Sequence[BlockId], deadline: float) -> None:
+        began = time.monotonic()
+        fetch(ticket, deadline, partial(self._host.write, blocks))
+        self._price.learn(ticket.num_bytes, time.monotonic() - began)

@@ -1,0 +1,182 @@
+"""How pieces travel between engines, and what happens when they do not."""
+
+import dataclasses
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from chairlift.core.engine import Engine
+from chairlift.core.events import Exported, Token
+from chairlift.core.limits import Limits
+from chairlift.core.moving import MovePrice
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.live.moving.fetch import fetch
+from chairlift.live.moving.moves import Answer, Moves
+from chairlift.live.moving.shelf import KEPT_S, Shelf
+from chairlift.live.moving.sockets import PieceServer
+from chairlift.live.moving.ticket import MoveFailed, Ticket
+from fakes.clocks import CountingClock
+from fakes.ledger import LedgerRunner, expected
+from fakes.patience import HANG_S, wait_until
+from fakes.requests import make_request
+
+LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=32, max_running=4, max_step_tokens=64)
+DATA = bytes(range(256)) * 20_000  # several parts
+
+
+def filled(data: bytes, view: memoryview) -> None:
+    view[:] = data
+
+
+def on_shelf(folder: Path, address: str | None = None) -> Ticket:
+    piece = Shelf(folder, 1 << 30).put(len(DATA), partial(filled, DATA))
+    path = None if address else str(piece.path)
+    return Ticket(piece.path.name, "", 1, b"", piece.num_bytes, piece.checksum, path, address)
+
+
+def fetched(ticket: Ticket, wait_s: float = HANG_S) -> bytes:
+    taken: list[bytes] = []
+    fetch(ticket, time.monotonic() + wait_s, lambda data: taken.append(bytes(data)))
+    return taken[0]
+
+
+@pytest.mark.parametrize("has_socket", [False, True])
+def test_a_piece_is_fetched_once_and_is_gone(tmp_path: Path, has_socket: bool) -> None:
+    address = PieceServer(tmp_path, "tcp://127.0.0.1:*").address if has_socket else None
+    ticket = on_shelf(tmp_path, address)
+    assert fetched(ticket) == DATA
+    wait_until(lambda: not list(tmp_path.iterdir()))
+    with pytest.raises(MoveFailed):
+        fetched(ticket)
+
+
+@pytest.mark.parametrize("has_socket", [False, True])
+def test_bytes_that_were_changed_are_refused(tmp_path: Path, has_socket: bool) -> None:
+    address = PieceServer(tmp_path, "tcp://127.0.0.1:*").address if has_socket else None
+    ticket = on_shelf(tmp_path, address)
+    with (tmp_path / ticket.name).open("r+b") as file:
+        file.seek(12_345)
+        file.write(b"?")
+    with pytest.raises(MoveFailed, match="not those"):
+        fetched(ticket)
+
+
+def test_a_source_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
+    ticket = on_shelf(tmp_path, "tcp://127.0.0.1:1")
+    with pytest.raises(MoveFailed, match="in time"):
+        fetched(ticket, wait_s=0.05)
+
+
+def test_a_server_sends_no_other_files(tmp_path: Path) -> None:
+    address = PieceServer(tmp_path, "tcp://127.0.0.1:*").address
+    (tmp_path / "secret").write_bytes(DATA)
+    with pytest.raises(MoveFailed, match="gone"):
+        fetched(replace(on_shelf(tmp_path, address), name="../" + tmp_path.name + "/secret"))
+
+
+def test_a_shelf_is_bounded_and_forgets(tmp_path: Path) -> None:
+    now = [0.0]
+    shelf = Shelf(tmp_path, 100, lambda: now[0])
+    first = shelf.put(60, partial(filled, bytes(60)))
+    with pytest.raises(MoveFailed, match="too many"):
+        shelf.put(60, partial(filled, bytes(60)))
+    first.path.unlink()  # fetched
+    shelf.put(60, partial(filled, bytes(60)))
+    now[0] += KEPT_S + 1
+    shelf.put(60, partial(filled, bytes(60)))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_moving_is_chosen_where_it_is_cheaper() -> None:
+    price = MovePrice(block_bytes=1000, block_size=10)
+    price.learn(num_bytes=1000, seconds=1.0)
+    assert price.is_cheaper(100, token_s=0.21)
+    assert not price.is_cheaper(100, token_s=0.19)
+
+
+class Movable:
+    """An engine on the ledger runner, with its moves."""
+
+    def __init__(self, folder: Path, num_host_blocks: int = 16, model: str = "m") -> None:
+        preemption = Preemption(num_host_blocks=num_host_blocks)
+        self.runner = LedgerRunner(LIMITS.num_blocks, LIMITS.block_size, LIMITS.vocab_size, 1, num_host_blocks)
+        self.engine = Engine(Scheduler(LIMITS, Fcfs(), preemption=preemption), self.runner, CountingClock())
+        self.moves = Moves(self.engine, self.runner.host_memory, Shelf(folder, 1 << 20), model)
+        self.tokens: list[int] = []
+
+    def step(self) -> list[Answer]:
+        events = self.engine.step()
+        self.tokens += [event.token for event in events if isinstance(event, Token)]
+        return self.moves.turn([event for event in events if isinstance(event, Exported)])
+
+    def answer(self) -> Answer:
+        answers: list[Answer] = []
+        wait_until(lambda: bool(answers.extend(self.step()) or answers))
+        return answers[0]
+
+
+def moved(source: Movable, target: Movable, spoil: bool = False) -> tuple[list[int], list[int], int]:
+    """Tokens after a move, those expected, and how many prompt tokens the target computed."""
+    request = make_request(1, range(18), 12)
+    source.engine.add((request,))
+    for _ in range(5):
+        source.step()
+    source.moves.leave(b"front end", 7, request.id)
+    front_end, key, ticket = source.answer()
+    assert (front_end, key) == (b"front end", 7)
+    known = [*request.prompt, *source.tokens]
+    source.engine.abort(request.id)
+    num_moved = 0
+    if ticket is not None and target.moves.accepts(ticket, known):
+        num_moved = ticket.num_tokens
+        if spoil:
+            assert ticket.path is not None
+            Path(ticket.path).write_bytes(b"?" * ticket.num_bytes)
+    again = dataclasses.replace(request, output=tuple(source.tokens), num_moved=num_moved)
+    target.engine.add((again,))
+    if num_moved and ticket is not None:
+        target.moves.arrive(again, ticket)
+    wait_until(lambda: not (target.step() or target.engine.scheduler.live))
+    num_computed = sum(chunk.count for plan in target.runner.plans for chunk in plan.chunks if chunk.count > 1)
+    return source.tokens + target.tokens, expected(request, LIMITS.vocab_size), num_computed
+
+
+def test_a_request_moves_without_computing_again(tmp_path: Path) -> None:
+    tokens, want, num_computed = moved(Movable(tmp_path), Movable(tmp_path))
+    assert tokens == want
+    assert num_computed == 0
+
+
+@pytest.mark.parametrize("what", ["no room here", "no room there", "another model", "changed bytes"])
+def test_a_move_that_fails_is_computed_again(tmp_path: Path, what: str) -> None:
+    source = Movable(tmp_path, num_host_blocks=2 if what == "no room here" else 16)
+    target = Movable(tmp_path, 2 if what == "no room there" else 16, model="other" if what == "another model" else "m")
+    tokens, want, num_computed = moved(source, target, spoil=what == "changed bytes")
+    assert tokens == want
+    assert num_computed > 18
+
+
+def test_more_requests_than_the_host_holds_leave_one_after_the_other(tmp_path: Path) -> None:
+    source = Movable(tmp_path, num_host_blocks=8)
+    requests = [make_request(i, range(20), 40, seed=i) for i in range(1, 4)]
+    for request in requests:
+        source.engine.add((request,))
+    source.step()
+    for request in requests:
+        source.moves.leave(b"", request.id, request.id)
+    answers: list[Answer] = []
+
+    def has_all() -> bool:
+        for answer in source.step():
+            answers.append(answer)
+            source.engine.abort(requests[answer.key - 1].id)
+        return len(answers) == 3
+
+    wait_until(has_all)
+    assert [answer.key for answer in answers] == [1, 2, 3]
+    assert all(answer.ticket is not None for answer in answers)
