@@ -3,17 +3,15 @@
 import argparse
 
 from chairlift.cli.inputs.flags import add_option_flags, settings_from
+from chairlift.config.options.node import NODE_OPTIONS
 from chairlift.config.options.resolve import OPTIONS
 
 HELP = "compute for a server on another machine"
 DESCRIPTION = "Run engines without HTTP that answer the requests of `chairlift serve --cluster` on another machine."
 
-_KEPT = ("engine_timeout", "drain_timeout", "log_level", "log_format")  # of the server's options
-
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    without = {option.name for option in OPTIONS if option.group == "server" and option.name not in _KEPT}
-    without |= {"cluster", "router"}
+    without = {option.name for option in OPTIONS if option not in NODE_OPTIONS}
     add_option_flags(parser, "nodes", "model", "engine", "replicas", "server", without=without)
 
 

@@ -14,6 +14,10 @@ _KEY = re.compile(r"[0-9a-fA-F]{64}")
 _MAKE = "make one with `chairlift cluster-key FILE` and give the same file to all machines"
 
 
+def new_key() -> str:
+    return secrets.token_hex(32)
+
+
 def make_key(path: Path) -> None:
     """Writes a new key to a file that only this user can read; an existing file stays."""
     try:
@@ -23,7 +27,7 @@ def make_key(path: Path) -> None:
     except OSError as error:
         raise InvalidConfig(f"{path}: cannot be written: {error.strerror or error}") from error
     with os.fdopen(file, "w") as out:
-        out.write(secrets.token_hex(32) + "\n")
+        out.write(new_key() + "\n")
 
 
 def read_key(given: str | None) -> str:

@@ -10,6 +10,7 @@ EXTRAS = {
         "opentelemetry.sdk": "opentelemetry-sdk",
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
     },
+    "ray": {"ray": "ray"},
     "tune": {"optuna": "optuna"},
 }
 

@@ -15,9 +15,12 @@ from typing import Any, Literal
 from chairlift.config.hf import DTYPES
 from chairlift.config.options.presets import NONE, PRESETS, contents
 from chairlift.config.options.rules import rule_text
+from chairlift.config.options.scaling import scaling_text
 from chairlift.config.options.values import (
+    RAY,
     Parser,
     boolean,
+    cluster_address,
     existing_path,
     folder_path,
     host_port,
@@ -153,8 +156,12 @@ class Settings:
         1, whole(0, 1024), "N", "engines that share the requests, on this machine; 0: only those of --cluster"
     )
     router: str = _replicas("prefix", rule_text("router"), "RULE", "which replica a request goes to")
-    cluster: str | None = _nodes(
-        None, host_port, "HOST:PORT", "where nodes join this server (`chairlift node --join`); :PORT: on all addresses"
+    cluster: str | None = _nodes(None, cluster_address, "ADDRESS",
+        "HOST:PORT: where nodes join this server (`chairlift node --join`), :PORT: on all addresses; ray://HOST:PORT "
+        "or ray://auto: a Ray cluster, which starts --replicas nodes",
+    )  # fmt: skip
+    autoscale: str | None = _nodes(
+        None, scaling_text, "SPEC", "replicas by load, on Ray: LEAST-MOST[:target=TOKENS,up=S,down=S], as in 1-4"
     )
     join: str | None = _nodes(None, host_port, "HOST:PORT", "the server's --cluster address")
     address: str | None = _nodes(
@@ -230,6 +237,12 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.replicas and self.cluster is None:
             raise InvalidConfig("replicas 0: then others must compute; give --cluster, where nodes join, or 1 or more")
+        if self.ray is not None and not self.replicas:
+            raise InvalidConfig("replicas 0: on Ray they are started for this server; give --replicas 1 or more")
+        if self.autoscale is not None and self.ray is None:
+            raise InvalidConfig(
+                "autoscale: only Ray can start and end replicas; give --cluster ray://auto, or leave it out"
+            )
         if self.num_blocks is not None and self.kv_memory is not None:
             raise InvalidConfig("num_blocks and kv_memory both size the KV cache: give one of them")
         if self.host_memory is not None and self.preemption == "recompute" and not self.can_move_kv:
@@ -287,6 +300,12 @@ class Settings:
     def can_move_kv(self) -> bool:
         """Whether requests move between engines with their keys and values."""
         return self.replicas > 1 and self.move_kv != "off" and self.tensor_parallel == 1 and not self.is_mindspore
+
+    @property
+    def ray(self) -> str | None:
+        """The address of the Ray cluster that starts the replicas, or `auto`; None: Ray has no part in it."""
+        found = self.cluster
+        return found.removeprefix(RAY) if found is not None and found.startswith(RAY) else None
 
     @property
     def connections_per_address(self) -> int:

@@ -14,7 +14,12 @@ def split(address: str) -> tuple[str, int]:
 
 
 def tcp(host: str, port: int) -> str:
-    return f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"tcp://{bracketed(host)}:{port}"
+
+
+def bracketed(host: str) -> str:
+    """As it stands before a port."""
+    return f"[{host}]" if ":" in host else host
 
 
 def claim(host: str, port: int, option: str) -> tuple[str, int]:

@@ -102,7 +102,7 @@ class Agent:
         for link, address in zip(self._links, self._public, strict=True):
             if link.is_ready and link.info is not None:
                 terms = terms_of(link.info)
-                load = (link.num_running, link.num_waiting, self._is_stopping.is_set())
+                load = (link.num_running, link.num_waiting, self._is_stopping.is_set(), link.queued)
                 found.append(MemberEngine(address, terms.fingerprint, terms.span, terms.max_tokens, *load))
         return found
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from chairlift.build import check_save_logits, find_model
-from chairlift.config.cluster_key import read_key
+from chairlift.config.cluster_key import new_key, read_key
 from chairlift.config.processors import num_processors
 from chairlift.config.settings import MINDSPORE_DEVICES, UNTRIED_DEVICES, Settings
 from chairlift.core.errors import InvalidConfig
@@ -24,11 +24,12 @@ from chairlift.live.shared_memory.rate_limits import make_rate_limits
 from chairlift.server.admission.access import check_access, warning_of
 from chairlift.server.reload import Reloader
 from chairlift.server.sockets.listen import listen
-from chairlift.serving.addresses import claim, split, tcp
+from chairlift.serving.addresses import bracketed, claim, split, tcp
 from chairlift.serving.banner import example, say, url_of
 from chairlift.serving.engines import Engines
 from chairlift.serving.front_end import front_end_main
 from chairlift.serving.members import members_main
+from chairlift.serving.placing.process import find_ray, placement_main
 from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
@@ -61,7 +62,7 @@ def _stop_now(_number: int, _frame: object) -> None:
 
 
 def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
-    started = time.monotonic()
+    started, started_with = time.monotonic(), settings
     set_up_logging(settings.log_level, settings.log_format)
     for warning in (*settings.warnings, warning_of(settings)):
         if warning is not None:
@@ -69,6 +70,11 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     if settings.otlp_endpoint is not None:
         check_endpoint(settings.otlp_endpoint)
     check_access(settings)
+    given, ray = settings, None
+    if settings.ray is not None:  # its engines are nodes', and this server has none of its own
+        ray = find_ray(settings)
+        given = replace(settings, cluster_key=read_key(settings.cluster_key or new_key()))
+        settings = replace(given, cluster=f"{bracketed(ray.host)}:0", autoscale=None, replicas=0)
     if settings.has_others and settings.save_logits is not None:
         raise InvalidConfig("save_logits: a folder has the logits of one engine; leave --save-logits or the others out")
     check_save_logits(settings)
@@ -103,11 +109,14 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
 
         begun = int(time.time())
         make_rate_limits(folder.rates)
-        reloader = Reloader(folder.reloads, settings, partial(_look, look))
+        reloader = Reloader(folder.reloads, started_with, partial(_look, look))
         helpers: list[Callable[[], Child]] = []
         if members_at is not None:
             say(f"nodes join at {members_at.removeprefix('tcp://')}")
             helpers.append(lambda: Child("members list", members_main, model, folder, members_at))
+        if ray is not None and members_at is not None:
+            join = members_at.removeprefix("tcp://")
+            helpers.append(lambda: Child("placement", placement_main, given, folder, ray, join))
 
         def clear_up(front_end: int) -> int:
             lost = counts.clear(front_end)

@@ -127,6 +127,21 @@ def host_port(value: object) -> str:
     return found
 
 
+RAY = "ray://"
+
+
+def cluster_address(value: object) -> str:
+    """Where nodes join, or the Ray cluster that starts them."""
+    found = text(value)
+    if not found.startswith(RAY):
+        return host_port(found)
+    if found != f"{RAY}auto":
+        host, _, _ = host_port(found.removeprefix(RAY)).rpartition(":")
+        if not host:
+            raise ValueError("must name the host of the Ray cluster: ray://HOST:PORT, or ray://auto")
+    return found
+
+
 def one_of(*names: str) -> Parser:
     def parse(value: object) -> str:
         if value not in names:

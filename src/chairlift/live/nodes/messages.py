@@ -20,6 +20,7 @@ class MemberEngine(msgspec.Struct, frozen=True):
     num_running: int = 0
     num_waiting: int = 0
     is_draining: bool = False
+    queued: int = 0  # work before a new request's own, in tokens
 
 
 class Tell(msgspec.Struct, tag=True, frozen=True):

@@ -38,6 +38,7 @@ class Link:
         self.info: messages.EngineInfo | None = None  # of the last engine
         self.num_running = 0
         self.num_waiting = 0
+        self.queued = 0  # work, in tokens
         self.watching = watching or WatchClient(self.send_if_ready)
         self.is_ready = False
         self.address = address
@@ -88,7 +89,7 @@ class Link:
             loop.remove_reader(monitor)
             self._socket = None
             was_ready, self.is_ready = self.is_ready, False
-            self.num_running = self.num_waiting = 0
+            self.num_running = self.num_waiting = self.queued = 0
             self.watching.lose()
             socket.disable_monitor()
             monitor.close()
@@ -126,6 +127,7 @@ class Link:
             return
         if isinstance(message, messages.Step):
             self.num_running, self.num_waiting = message.num_running, message.num_waiting
+            self.queued = message.queued
             if self._ahead_s:
                 message = _on_our_clock(message, self._ahead_s)
         elif isinstance(message, messages.Ready):

@@ -10,12 +10,11 @@ import re
 from enum import Enum
 from typing import NamedTuple
 
+from chairlift.config.options.scaling import make_scaling
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.routing.scaling import Scaling
 
 _EVENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*s?\s+([a-z]+)\s+(\d{1,4})")
-_SPEC = re.compile(r"(\d{1,4})-(\d{1,4})(?::(.*))?")
-_KEYS = ("target", "start", "up", "down")
 _START_S = 60.0
 
 
@@ -61,20 +60,8 @@ def parse_events(text: str) -> tuple[FleetEvent, ...]:
 
 
 def parse_autoscale(text: str) -> Autoscale:
-    match = _SPEC.fullmatch(text)
-    if match is None:
-        raise InvalidConfig(f"--autoscale {text}: give the least and the most replicas, as in 2-16 or 2-16:target=2048")
-    values: dict[str, float] = {}
-    for part in (match[3] or "").split(",") if match[3] else ():
-        key, _, value = part.partition("=")
-        if key not in _KEYS or key in values or not re.fullmatch(r"\d+(\.\d*)?", value):
-            raise InvalidConfig(f"--autoscale {part}: give key=number once for each of: {', '.join(_KEYS)}")
-        values[key] = float(value)
-    start_s = values.pop("start", _START_S)
-    try:
-        return Autoscale(Scaling(int(match[1]), int(match[2]), **values), start_s)
-    except ValueError as error:
-        raise InvalidConfig(f"--autoscale {text}: {error}") from error
+    scaling, more = make_scaling(text, "start")
+    return Autoscale(scaling, more.get("start", _START_S))
 
 
 def check(changes: Changes, num_replicas: int) -> None:
