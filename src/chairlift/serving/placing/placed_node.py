@@ -94,10 +94,11 @@ class PlacedNode:
     def _copy(self, process: "subprocess.Popen[str]") -> None:
         """What it writes goes to the log of this process; the last line says why it ended."""
         assert process.stderr is not None
-        for line in process.stderr:
-            self._last_line = line.strip() or self._last_line
-            sys.stderr.write(line)
-            sys.stderr.flush()
+        with process.stderr:
+            for line in process.stderr:
+                self._last_line = line.strip() or self._last_line
+                sys.stderr.write(line)
+                sys.stderr.flush()
 
     def _watch_lease(self) -> None:
         while (left := self._looked + self._lease_s - time.monotonic()) > 0:

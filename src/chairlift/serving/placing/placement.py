@@ -87,7 +87,9 @@ class Placement:
         wanted = scaling.want(load, len(staying), now)
         if wanted == len(staying):
             return
-        self._say(f"{wanted} replicas instead of {len(staying)}, for a load of {load:.0f} tokens")
+        self._say(
+            f"{wanted} replica{'s' if wanted > 1 else ''} instead of {len(staying)}, for a load of {load:.0f} tokens"
+        )
         for _ in range(wanted - len(staying)):
             self._add()
         for replica in sorted(staying, key=self._worth)[: max(0, len(staying) - wanted)]:

@@ -5,7 +5,9 @@ hears of the load comes from the members' list. Ray lives in these processes alo
 of its own.
 """
 
+import os
 import signal
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -63,6 +65,7 @@ def _find_main(report: ReportReady, settings: Settings) -> None:
     from chairlift.serving.placing import ray_places
 
     assert settings.ray is not None
+    _silence()
     if settings.ray != "auto" and not ray_places.is_listening(settings.ray):
         raise InvalidConfig(_unreachable(settings.cluster, "nothing listens there"))
     try:
@@ -70,6 +73,11 @@ def _find_main(report: ReportReady, settings: Settings) -> None:
     except (ConnectionError, RuntimeError, ValueError, SystemExit) as error:
         raise InvalidConfig(_unreachable(settings.cluster, (str(error).splitlines() or [""])[0])) from error
     ray_places.disconnect()
+
+
+def _silence() -> None:
+    """Ray prints what it hears of other processes; what matters is said here."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
 
 
 def _unreachable(cluster: str | None, why: str) -> str:
@@ -82,6 +90,7 @@ def _unreachable(cluster: str | None, why: str) -> str:
 def placement_main(report: ReportReady, settings: Settings, folder: RunFolder, found: FoundRay, join: str) -> None:
     """`settings`: as the user gave them, with a key. `join`: the address of the members' list."""
     set_up_logging(settings.log_level, settings.log_format)
+    _silence()
     stop = threading.Event()
     signal.signal(STOP, lambda *_: stop.set())
     with process_setup.outliving_parent(folder, stop.set):
@@ -122,6 +131,7 @@ def _place(settings: Settings, folder: RunFolder, join: str, stop: threading.Eve
             placement.step(time.monotonic(), loads.heard())
     finally:
         placement.end()
+        loads.close()
 
 
 class Loads:
@@ -133,6 +143,9 @@ class Loads:
         self._socket.subscribe(b"")
         self._socket.connect(folder.members)
         self._decoder = msgspec.msgpack.Decoder(Published)
+
+    def close(self) -> None:
+        self._socket.close()
 
     def heard(self) -> float | None:
         """In tokens, as routing counts; None: nothing new was published."""

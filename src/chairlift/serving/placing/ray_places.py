@@ -8,7 +8,6 @@ with the server, or when their lease is over. The only module that imports Ray.
 
 import contextlib
 import logging
-import os
 import socket
 from typing import Any
 
@@ -27,8 +26,6 @@ _GOODBYE_S = 3.0
 
 def connect(address: str) -> tuple[str, str]:
     """The address of the cluster, and this machine's in it. Raises `ConnectionError` if there is no Ray."""
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its own lines are not ours
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as it will be; else it warns
     ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
     return ray.get_runtime_context().gcs_address, ray.util.get_node_ip_address()
 
