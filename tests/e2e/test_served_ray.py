@@ -20,13 +20,7 @@ pytestmark = pytest.mark.slow
 
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # else Ray takes the machine's own address
 ASKED: list[dict[str, Any]] = [
-    {
-        "prompt": "the lift " * (1 + 9 * i),
-        "max_tokens": 300,
-        "ignore_eos": True,
-        "seed": i,
-        "temperature": 0.8 * (i % 2),
-    }
+    {"prompt": "the lift " * (1 + 9 * i), "max_tokens": 300, "ignore_eos": True, "seed": i, "temperature": 0.4 * i}
     for i in range(4)
 ]
 
@@ -53,11 +47,19 @@ def options(cluster: Any, model: Path, *more: object) -> tuple[object, ...]:
     return ("--cluster", f"ray://{cluster.address}", *engine, "--admin-port", 0, *more)
 
 
-def num_ready(served: Served) -> int:
+def states(served: Served) -> list[dict[str, Any]]:
     found = re.search(r"admin routes on (\S+)", served.output)
     assert found is not None
-    states = httpx.get(f"{found[1]}/admin/replicas", timeout=HANG_S).json()
-    return sum(each["state"] == "ready" for each in states)
+    loads: list[dict[str, Any]] = httpx.get(f"{found[1]}/admin/replicas", timeout=HANG_S).json()
+    return loads
+
+
+def num_ready(served: Served) -> int:
+    return sum(each["state"] == "ready" for each in states(served))
+
+
+def num_busy(served: Served) -> int:
+    return sum(each["running"] > 0 for each in states(served))
 
 
 def ask(served: Served, body: dict[str, Any]) -> str:
@@ -90,6 +92,7 @@ def test_streams_outlive_ray_nodes_and_the_process_that_places(cluster: Any, tin
         answers = [threads.submit(ask, served, body) for body in ASKED]
         (placing,) = [each for each in psutil.Process(served.process.pid).children() if "placement" in each.name()]
         before = {each.pid for each in nodes_of(served)}
+        wait_until(lambda: num_busy(served) == 2)
         os.kill(placing.pid, signal.SIGKILL)
         assert [each.result() for each in answers] == undisturbed
         wait_until(lambda: "the placement is ready again" in served.output, lambda: served.output)
@@ -97,6 +100,7 @@ def test_streams_outlive_ray_nodes_and_the_process_that_places(cluster: Any, tin
         assert {each.pid for each in nodes_of(served)} == before
 
         answers = [threads.submit(ask, served, body) for body in ASKED]
+        wait_until(lambda: num_busy(served) == 2)
         cluster.remove_node(cluster.nodes[0], allow_graceful=False)
         assert [each.result() for each in answers] == undisturbed
         wait_until(lambda: num_ready(served) == 1 and "is gone from" in served.output, lambda: served.output)

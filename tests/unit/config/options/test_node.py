@@ -21,7 +21,7 @@ def node_settings(settings: Settings) -> Settings:
     [
         {},
         {"exact": True, "prefix_cache": False, "tensor_parallel": 2, "kv_memory": "64MiB", "memory": "0.5"},
-        {"preset": "llm-serving", "policy": "srpt", "engine_timeout": "5", "log_format": "json"},
+        {"preset": "llm-serving", "policy": "shortest-first", "engine_timeout": "5", "log_format": "json"},
     ],
 )
 def test_a_node_has_the_settings_of_its_server(given: dict[str, object]) -> None:

@@ -43,9 +43,7 @@ def world_at(path: Path, lease_s: float = HANG_S) -> Iterator[World]:
         world.node.end()
 
 
-def test_the_key_is_in_the_environment_and_nothing_else_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_alone_of_ours_is_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAIRLIFT_PORT", "7")
     with world_at(tmp_path) as world:
         wait_until(lambda: world.node.look().last_line == f"started with {KEY} None")
