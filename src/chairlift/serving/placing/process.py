@@ -34,6 +34,7 @@ from chairlift.telemetry.log_lines import set_up_logging
 _STEP_S = 1.0
 _FIND_S = 60.0  # for a cluster that listens and does not answer
 _RETRY_S = 2.0
+_GOODBYE_S = 10.0  # to end the nodes of a server that was killed; else their leases do
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,18 @@ def placement_main(report: ReportReady, settings: Settings, folder: RunFolder, f
     """`settings`: as the user gave them, with a key. `join`: the address of the members' list."""
     set_up_logging(settings.log_level, settings.log_format)
     _silence()
-    stop = threading.Event()
+    stop, is_over = threading.Event(), threading.Event()
     signal.signal(STOP, lambda *_: stop.set())
-    with process_setup.outliving_parent(folder, stop.set):
+
+    def say_goodbye() -> None:
+        stop.set()
+        is_over.wait(_GOODBYE_S)
+
+    with process_setup.outliving_parent(folder, say_goodbye):
         report(None)
         if _connect(found, stop):
             _place(settings, folder, join, stop)
+        is_over.set()
 
 
 def _connect(found: FoundRay, stop: threading.Event) -> bool:
