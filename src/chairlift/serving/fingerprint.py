@@ -4,19 +4,17 @@ Always: answers keep their fingerprint, unless two engines in a row agree on ano
 the model has changed on the disk, and the server says so.
 """
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from chairlift.serving.banner import say
+from chairlift.serving.locks import locked
 
 
 def has_known_fingerprint(path: Path, found: str) -> bool:
     """Compares a new engine's fingerprint with those in the file: the one in force and, if the engine before this one
     was refused, its own."""
-    with _locked(path.with_suffix(".lock")):
+    with locked(path.with_suffix(".lock")):  # replicas start together
         return _is_known(path, found)
 
 
@@ -31,17 +29,6 @@ def _is_known(path: Path, found: str) -> bool:
     if known != [found]:
         _write(path, found)
     return True
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Replicas start together."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(file)
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,7 +3,6 @@
 Always: replicas on one GPU load one after the other, as each measures what those before have left of it.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from chairlift.build import ResolvedModel, let_threads_sleep
 from chairlift.config.settings import Settings
+from chairlift.serving.locks import locked
 from chairlift.serving.run_folder import RunFolder
 
 _CPU_SHARE = 4  # of free memory, a quarter is for KV blocks, of all replicas together
@@ -72,12 +72,8 @@ def _cpu_share(model: ResolvedModel) -> Settings:
 
 @contextmanager
 def _in_turn(path: Path) -> Iterator[int]:
-    """One replica at a time; how many have loaded before. The kernel takes the lock back from one that dies."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """One replica at a time; how many have loaded before."""
+    with locked(path) as file:
         num_loaded = int(os.pread(file, 20, 0) or b"0")
         yield num_loaded
         os.pwrite(file, str(num_loaded + 1).encode(), 0)
-    finally:
-        os.close(file)

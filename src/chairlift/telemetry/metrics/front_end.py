@@ -18,7 +18,9 @@ class FrontEndMetrics:
         self._duration = self._store.histogram("chairlift_request_duration_seconds")
         self._prompt = self._store.histogram("chairlift_request_prompt_tokens")
         self._generated = self._store.histogram("chairlift_request_generated_tokens")
-        self._store.counter("chairlift_connections_refused_total", "503")  # from the start, so that its rise shows
+        # From the start, so that their rise shows.
+        self._store.counter("chairlift_connections_refused_total", "503")
+        self._store.counter("chairlift_requests_moved_total", "death", "computed")
         self._will_flush = False
 
     def responded(self, route: str, code: int) -> None:
