@@ -133,9 +133,7 @@ def test_replicas_come_and_go_with_the_load(cluster: Any, tiny_model: Path, tmp_
 
 
 def test_a_cluster_that_is_not_there_is_one_line() -> None:
-    for address, why in (("127.0.0.1:9", "nothing listens there"), ("auto", "Could not find any running Ray instance")):
-        found = chairlift("serve", "--cluster", f"ray://{address}", environment={"RAY_TMPDIR": "/nonexistent"})
-        assert found.returncode == 2
-        (line,) = found.stderr.splitlines()
-        assert line.startswith(f"chairlift: error: --cluster ray://{address}: cannot reach the Ray cluster: {why}")
-        assert "ray start" in line
+    found = chairlift("serve", "--cluster", "ray://127.0.0.1:9")
+    assert found.returncode == 2
+    (line,) = found.stderr.splitlines()
+    assert "--cluster ray://127.0.0.1:9: cannot reach the Ray cluster: nothing listens there; start Ray" in line
