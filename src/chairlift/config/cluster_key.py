@@ -3,6 +3,7 @@
 Whoever has it is a member: it can answer requests, and read them.
 """
 
+import logging
 import os
 import re
 import secrets
@@ -11,6 +12,7 @@ from pathlib import Path
 from chairlift.core.errors import InvalidConfig
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
+_log = logging.getLogger(__name__)
 _MAKE = "make one with `chairlift cluster-key FILE` and give the same file to all machines"
 
 
@@ -39,6 +41,8 @@ def read_key(given: str | None) -> str:
     path = Path(given).expanduser()
     try:
         found = path.read_text(encoding="utf-8").strip()
+        if path.stat().st_mode & 0o077:
+            _log.warning("--cluster-key %s: other users of this machine may read it; chmod 600 it", path)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
         raise InvalidConfig(f"--cluster-key {path}: cannot be read: {why}; {_MAKE}") from error

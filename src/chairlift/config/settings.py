@@ -23,10 +23,11 @@ from chairlift.config.options.values import (
     cluster_address,
     existing_path,
     folder_path,
-    host_port,
     new_file,
     num_bytes,
     one_of,
+    reached,
+    reached_host,
     seconds,
     seconds_or_0,
     share,
@@ -163,10 +164,13 @@ class Settings:
     autoscale: str | None = _nodes(
         None, scaling_text, "SPEC", "replicas by load, on Ray: LEAST-MOST[:target=TOKENS,up=S,down=S], as in 1-4"
     )
-    join: str | None = _nodes(None, host_port, "HOST:PORT", "the server's --cluster address")
+    join: str | None = _nodes(None, reached, "HOST:PORT", "the server's --cluster address")
     address: str | None = _nodes(
-        None, text, "HOST[:PORT]", "where the server reaches this node (default: as it reaches the server, a free port)"
-    )
+        None,
+        reached_host,
+        "HOST[:PORT]",
+        "where the server reaches this node (default: as it reaches the server, a free port)",
+    )  # fmt: skip
     cluster_key: str | None = _nodes(
         None, text, "FILE", "proves who may join (`chairlift cluster-key` makes one)", is_secret=True
     )

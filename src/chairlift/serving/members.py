@@ -23,6 +23,7 @@ from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry.log_lines import set_up_logging
 
 _TELL_S = 1.0
+_MAX_HEARD = 2**20  # bytes of a message
 
 
 def members_main(report: ReportReady, model: ResolvedModel, folder: RunFolder, address: str) -> None:
@@ -44,7 +45,7 @@ class MembersProcess:
         self._front_ends: zmq.Socket[bytes] = context.socket(zmq.PUB)
         for socket in (self._nodes, self._front_ends):
             socket.setsockopt(zmq.LINGER, 0)
-        Curve(read_key(settings.cluster_key)).listen(self._nodes, address, "--cluster HOST:PORT")
+        Curve(read_key(settings.cluster_key)).listen(self._nodes, address, "--cluster HOST:PORT", _MAX_HEARD)
         self._front_ends.bind(folder.members)
         self._own: zmq.Socket[bytes] | None = None  # asks an engine of this machine what it is like
         if settings.replicas and terms.engines is None:

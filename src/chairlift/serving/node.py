@@ -18,6 +18,8 @@ from chairlift.serving.parent import check_device, ended_by_signals, new_run_fol
 from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
 
+_LAST_PORT = 65535
+
 
 def run_node(settings: Settings) -> int:
     """Runs engines until it is told to stop; the exit code."""
@@ -72,6 +74,8 @@ def _addresses(settings: Settings) -> list[str]:
     given = settings.address or facing(*split(settings.join))
     is_bare = settings.address is None or ":" not in given.rpartition("]")[2]
     host, first = (given.strip("[]"), 0) if is_bare else split(given)
+    if first + settings.replicas - 1 > _LAST_PORT:
+        raise InvalidConfig(f"address {given}: {settings.replicas} engines need as many ports; choose a lower one")
     found: list[str] = []
     for replica in range(settings.replicas):
         while (address := tcp(*claim(host, first + replica if first else 0, option))) in found:

@@ -127,6 +127,26 @@ def host_port(value: object) -> str:
     return found
 
 
+_ALL = ("", "*", "0.0.0.0", "[::]", "::")  # addresses of a machine
+
+
+def reached(value: object) -> str:
+    """An address that others connect to."""
+    found = host_port(value)
+    host, _, port = found.rpartition(":")
+    if host in _ALL or not int(port):
+        raise ValueError("must name a host and a port that others reach, such as 10.0.0.1:7000")
+    return found
+
+
+def reached_host(value: object) -> str:
+    """The same, where any free port will do."""
+    found = text(value)
+    if found in _ALL:
+        raise ValueError("must name a host that others reach, such as 10.0.0.1 or 10.0.0.1:7000")
+    return reached(found) if ":" in found.rpartition("]")[2] else found
+
+
 RAY = "ray://"
 
 

@@ -93,6 +93,7 @@ class Moves:
     def turn(self, exported: Sequence[Exported]) -> list[Answer]:
         """Takes in what has happened since the last turn; answers to those that asked."""
         self._hear()
+        self._shelf.sweep()
         answers: list[Answer] = []
         for event in exported:
             leaving = self._leaving.get(event.request)

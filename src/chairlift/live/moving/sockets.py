@@ -73,8 +73,8 @@ class PieceServer:
         try:
             with path.open("rb") as file:
                 return Part(ask.offset, os.pread(file.fileno(), min(ask.length, _PART), max(0, ask.offset)))
-        except OSError:
-            return Part(ask.offset, b"")
+        except (OSError, OverflowError, ValueError):  # gone, or no such part
+            return Part(0, b"")
 
 
 def fetched_parts(address: str, name: str, num_bytes: int, deadline: float) -> bytearray:

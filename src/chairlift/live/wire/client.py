@@ -336,7 +336,7 @@ class EngineClient:
         self._routing.replicas.set_open(replica, not is_on)
         if is_on and self._routing.replicas.open:
             for generation in [each for each in self._generations.values() if each.replica == replica]:
-                if self._takers(generation) & ~bit and not generation.is_strong and generation.moving is None:
+                if self._takers(generation) & ~bit and generation.may_move:
                     self._move(generation, replica, DRAIN)
 
     def _move(self, generation: Generation, replica: int, why: str) -> None:

@@ -17,7 +17,8 @@ from zmq.utils import z85
 from chairlift.core.errors import InvalidConfig
 
 SILENT_S = 3.0
-MAX_MESSAGE_BYTES = 256 * 2**20
+_MAX_SENT = 256 * 2**20  # bytes of a message from the end that was connected to, which has proved its key
+MAX_HEARD = 32 * 2**20  # and from one that connects, which may not have yet
 _BEAT_S = 0.5
 _HANDSHAKE_S = 10.0
 _CONNECT_S = 3.0
@@ -38,10 +39,11 @@ class Curve:
         self._secret = z85.encode(blake2b(bytes.fromhex(key), digest_size=32, person=b"chairlift curve").digest())
         self.public: bytes = zmq.curve_public(self._secret)
 
-    def listen(self, socket: "zmq.Socket[Any]", address: str, option: str) -> None:
-        """Binds a socket that only members reach. `option`: the way out where the port is taken."""
+    def listen(self, socket: "zmq.Socket[Any]", address: str, option: str, max_bytes: int = MAX_HEARD) -> None:
+        """Binds a socket that only members reach. `option`: the way out where the port is taken. `max_bytes`: of a
+        message."""
         gate = Gate.of(socket.context, self.public)
-        self._set_up(socket)
+        self._set_up(socket, max_bytes)
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         gate.watch(socket, address)
         try:
@@ -52,17 +54,17 @@ class Curve:
             ) from error
 
     def connect(self, socket: "zmq.Socket[Any]", address: str) -> None:
-        self._set_up(socket)
+        self._set_up(socket, _MAX_SENT)
         socket.setsockopt(zmq.CURVE_SERVERKEY, self.public)
         socket.setsockopt(zmq.RECONNECT_IVL, round(1000 * _RECONNECT_S))
         socket.setsockopt(zmq.CONNECT_TIMEOUT, round(1000 * _CONNECT_S))
         socket.connect(address)
 
-    def _set_up(self, socket: "zmq.Socket[Any]") -> None:
+    def _set_up(self, socket: "zmq.Socket[Any]", max_bytes: int) -> None:
         socket.setsockopt(zmq.CURVE_SECRETKEY, self._secret)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
         socket.setsockopt(zmq.IPV6, 1)
-        socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
         socket.setsockopt(zmq.HANDSHAKE_IVL, round(1000 * _HANDSHAKE_S))
         socket.setsockopt(zmq.HEARTBEAT_IVL, round(1000 * _BEAT_S))
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(1000 * SILENT_S))
@@ -126,8 +128,8 @@ class Gate:
         if time.monotonic() - self._told >= _TELL_S:
             self._told = time.monotonic()
             _log.warning(
-                "a connection to %s was turned away: it has no cluster key, or another one (%d so far); give it the "
-                "same --cluster-key file",
+                "a connection to %s was turned away: it has no cluster key, or another one, or broke off (%d so far); "
+                "give it the same --cluster-key file",
                 address,
                 self.num_turned_away,
             )

@@ -140,6 +140,12 @@ class Generation:
         """Whether it is suspected of ending engines, so that it must run by itself."""
         return self._suspicion is not None and self._suspicion.is_strong
 
+    @property
+    def may_move(self) -> bool:
+        """Not where it is suspected and has made nothing since, nor where it is on its way."""
+        is_suspected = self._suspicion is not None and (self._suspicion.is_strong or not self.has_made)
+        return self.moving is None and not is_suspected
+
     def sent(self, replica: int, key: int) -> None:
         self.replica, self.key, self._num_before, self.moving = replica, key, self.num_made, None
 

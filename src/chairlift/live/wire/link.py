@@ -20,6 +20,7 @@ from chairlift.live.wire.watch_client import WatchClient
 
 _RECONNECT_MS = 20
 _PAUSE_S = 0.2  # between two attempts to reach another machine
+_WRONG_S = 10.0  # and to an address that is none
 _log = logging.getLogger(__name__)
 
 
@@ -76,7 +77,15 @@ class Link:
         if self._curve is None:
             socket.connect(self.address)
         else:
-            self._curve.connect(socket, self.address)
+            try:
+                self._curve.connect(socket, self.address)
+            except zmq.ZMQError as error:  # costs this link alone
+                _log.warning("%s cannot be connected to: %s", self.address, error.strerror)
+                socket.disable_monitor()
+                monitor.close()
+                socket.close()
+                await asyncio.sleep(_WRONG_S)
+                return
         self._socket = socket
         loop.add_reader(socket, self._read)
         loop.add_reader(monitor, self._watch, monitor)
