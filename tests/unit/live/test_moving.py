@@ -92,6 +92,17 @@ def test_a_shelf_is_bounded_and_forgets(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_pieces_that_nobody_fetches_are_dropped_while_the_engine_goes_on(tmp_path: Path) -> None:
+    source, now = Movable(tmp_path), [0.0]
+    source.moves._shelf = shelf = Shelf(tmp_path, 1 << 30, lambda: now[0])
+    path = shelf.put(10, lambda view: None).path
+    source.moves.turn([])
+    assert path.exists()
+    now[0] = KEPT_S + 1
+    source.moves.turn([])
+    assert not path.exists()
+
+
 def test_moving_is_chosen_where_it_is_cheaper() -> None:
     price = MovePrice(block_bytes=1000, block_size=10)
     price.learn(num_bytes=1000, seconds=1.0)
@@ -152,13 +163,21 @@ def test_a_request_moves_without_computing_again(tmp_path: Path) -> None:
     assert num_computed == 0
 
 
-@pytest.mark.parametrize("what", ["no room here", "no room there", "another model", "changed bytes"])
+@pytest.mark.parametrize("what", ["no room here", "no room there", "another model", "changed bytes", "another folder"])
 def test_a_move_that_fails_is_computed_again(tmp_path: Path, what: str) -> None:
     source = Movable(tmp_path, num_host_blocks=2 if what == "no room here" else 16)
-    target = Movable(tmp_path, 2 if what == "no room there" else 16, model="other" if what == "another model" else "m")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    target = Movable(
+        elsewhere if what == "another folder" else tmp_path,
+        2 if what == "no room there" else 16,
+        model="other" if what == "another model" else "m",
+    )
     tokens, want, num_computed = moved(source, target, spoil=what == "changed bytes")
     assert tokens == want
     assert num_computed > 18
+    if what == "another folder":  # no other file is read, or removed
+        assert any(path.is_file() for path in tmp_path.iterdir())
 
 
 def test_more_requests_than_the_host_holds_leave_one_after_the_other(tmp_path: Path) -> None:

@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from chairlift.config.options.rules import make_router
+from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
+from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire.client import EngineClient
+from chairlift.live.wire.messages import Draining, EngineInfo, Ready
 from fakes.heard import Heard, joined
 from fakes.ledger_process import BAD_AT_DOOR, POISON, Restarted, note_at
 from fakes.patience import until
 from fakes.resumed import KINDS, LONG, check
 
+LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=32, max_running=4, max_step_tokens=64)
 ENDLESS = SamplingParams(max_tokens=50_000, ignore_eos=True)
 
 
@@ -159,3 +163,36 @@ async def test_when_all_replicas_drain_requests_stay(tmp_path: Path) -> None:
         await until(lambda: all(client._draining == 0b11 for client in world.clients))
         await check(first, [1], params)
         await check(Heard(world.clients[0], [2], params), [2], params)
+
+
+class Mute:
+    """A link whose messages are kept."""
+
+    is_remote = False
+
+    def __init__(self) -> None:
+        self.info = EngineInfo(LIMITS, "float32", "cpu")
+        self.is_ready = True
+        self.sent: list[object] = []
+
+    def send(self, message: object) -> None:
+        self.sent.append(message)
+
+
+async def test_a_drain_moves_no_request_that_may_have_crashed_the_replica(tmp_path: Path) -> None:
+    left: dict[int, InterruptedWork] = {}
+    client = EngineClient([f"ipc://{tmp_path}/{i}" for i in range(2)], "one", look=left.get)
+    links = [Mute(), Mute()]
+    client._links = links  # type: ignore[assignment]
+    for replica, link in enumerate(links):
+        client._hear(replica, Ready(link.info))
+    heard = [Heard(client, [1, 2], ENDLESS) for _ in range(4)]
+    suspects = [each.generation for each in heard if each.generation.replica == 1]
+    left[1] = InterruptedWork({b"one": [each.key for each in suspects]}, was_killed=False)
+    client._lose(1)
+    client._hear(1, Ready(links[1].info, suspects=[each.key for each in suspects]))
+    links[0].sent.clear()
+    client._hear(1, Draining(True))
+    assert len(suspects) == 2
+    assert {each.replica for each in suspects} == {1}
+    assert not links[0].sent
