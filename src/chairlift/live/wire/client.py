@@ -81,6 +81,7 @@ class EngineClient:
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
         self._ready = self._draining = 0  # replicas that are there, and of these those that ask to be left; bits
+        self._wants_drain: set[int] = set()  # replicas that an operator drained, whether they are there or not
         self._alike: dict[str | None, int] = {}  # replicas that are there, by fingerprint; bits
         self._roles = {role: sum(1 << i for i, each in enumerate(roles) if each == role) for role in set(roles)}  # bits
         self._prefill = self._roles.get("prefill", 0)
@@ -122,6 +123,9 @@ class EngineClient:
         self._stop_looking(replica)
         if was_ready:
             self._forget_replica(replica)
+        self._wants_drain.discard(replica)
+        if all(link.info is None for link in self._links):
+            self.info = None  # none is expected back: new requests are refused, those that are open wait
         for generation in [each for each in self._generations.values() if each.replica == replica]:
             self._resume(generation)
 
@@ -248,6 +252,7 @@ class EngineClient:
         elif isinstance(message, messages.Prefixes):
             self._learn(replica, message)
         elif isinstance(message, messages.Draining):
+            (self._wants_drain.add if message.is_on else self._wants_drain.discard)(replica)
             self._set_draining(replica, message.is_on)
         elif isinstance(message, messages.Ready):
             self._welcome(replica, message)
@@ -267,7 +272,9 @@ class EngineClient:
         self._routing.begin(replica)
         self._stop_looking(replica)
         self._note_ready(replica, is_ready=True)
-        self._set_draining(replica, ready.is_draining)
+        if replica in self._wants_drain and not ready.is_draining:  # the engine before was drained, and has died
+            self._send(replica, messages.Drain(True))
+        self._set_draining(replica, ready.is_draining or replica in self._wants_drain)
         self._is_ready.set()
         for _ in range(self._num_proven[replica]):
             self._send(replica, messages.Proven())

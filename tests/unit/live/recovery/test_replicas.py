@@ -13,7 +13,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire.client import EngineClient
-from chairlift.live.wire.messages import Draining, EngineInfo, Ready
+from chairlift.live.wire.messages import Drain, Draining, EngineInfo, Ready
 from fakes.heard import Heard, joined
 from fakes.ledger_process import BAD_AT_DOOR, POISON, Restarted, note_at
 from fakes.patience import until
@@ -179,13 +179,33 @@ class Mute:
         self.sent.append(message)
 
 
-async def test_a_drain_moves_no_request_that_may_have_crashed_the_replica(tmp_path: Path) -> None:
-    left: dict[int, InterruptedWork] = {}
-    client = EngineClient([f"ipc://{tmp_path}/{i}" for i in range(2)], "one", look=left.get)
+def muted(folder: Path, left: dict[int, InterruptedWork]) -> tuple[EngineClient, list[Mute]]:
+    """Two replicas that are there."""
+    client = EngineClient([f"ipc://{folder}/{i}" for i in range(2)], "one", look=left.get)
     links = [Mute(), Mute()]
     client._links = links  # type: ignore[assignment]
     for replica, link in enumerate(links):
         client._hear(replica, Ready(link.info))
+    return client, links
+
+
+async def test_a_drained_replica_whose_engine_dies_is_drained_again(tmp_path: Path) -> None:
+    client, links = muted(tmp_path, {1: InterruptedWork({}, was_killed=True)})
+    client._hear(1, Draining(True))
+    client._lose(1)
+    client._hear(1, Ready(links[1].info))
+    assert links[1].sent == [Drain(True)]
+    assert {Heard(client, [1, 2], ENDLESS).generation.replica for _ in range(4)} == {0}
+    client._hear(1, Draining(False))
+    client._lose(1)
+    client._hear(1, Ready(links[1].info))
+    assert Drain(True) not in links[1].sent[1:]
+    assert 1 in {Heard(client, [1, 2], ENDLESS).generation.replica for _ in range(9)}
+
+
+async def test_a_drain_moves_no_request_that_may_have_crashed_the_replica(tmp_path: Path) -> None:
+    left: dict[int, InterruptedWork] = {}
+    client, links = muted(tmp_path, left)
     heard = [Heard(client, [1, 2], ENDLESS) for _ in range(4)]
     suspects = [each.generation for each in heard if each.generation.replica == 1]
     left[1] = InterruptedWork({b"one": [each.key for each in suspects]}, was_killed=False)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import zmq
 
+from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.live.wire import messages
 from chairlift.live.wire.client import EngineClient
@@ -90,6 +91,18 @@ async def test_requests_of_a_node_that_is_removed_go_on_elsewhere_and_its_place_
         await until(lambda: client.is_linked(0))
         for i, each in enumerate(heard):
             await check(each, [i], params)
+
+
+async def test_when_all_nodes_are_gone_new_requests_are_refused_and_open_ones_wait(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 1) as (_, public, client):
+        params = SamplingParams(max_tokens=2 * LONG, seed=1, ignore_eos=True)
+        heard = Heard(client, [5], params)
+        await until(lambda: bool(heard.outputs))
+        client.remove(0)
+        with pytest.raises(EngineUnavailable):
+            Heard(client, [6], params)
+        client.add(public[0], CURVE, lambda: None)
+        await check(heard, [5], params)
 
 
 @pytest.mark.parametrize("curve", [None, Curve(OTHER_KEY)])
