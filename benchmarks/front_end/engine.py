@@ -33,11 +33,12 @@ class PacedSwitchboard:
 
     def __init__(self, tokens: list[int], max_running: int, step_s: float) -> None:
         self.engine = self.scheduler = self.pool = self
-        self.news = None  # one replica tells nobody what it has cached
+        self.news = self.moves = None  # one replica tells nobody what it has cached, and no request leaves it
         self.clock, self.runner, self.observer = WallClock(), None, None  # for the page, which is never opened
         self.running: dict[Line, list[int]] = {}  # the token it is at, and how many it has left
         self.waiting: deque[tuple[Line, int]] = deque()
         self.preempted: tuple[()] = ()
+        self.arriving: tuple[()] = ()
         self.can_begin, self.plan_at = False, AT_ONCE
         self._tokens = tokens
         self._max_running = max_running

@@ -3,13 +3,16 @@
 Without torch: kernels are compiled by processes that do not wait for it.
 """
 
+from triton import knobs
 from triton.runtime import driver
 
 _SHARED_KB = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}  # CUDA's table; the others have 99
 
 
 def arch() -> int:
-    """90 is Hopper; 0 is no GPU that CUDA knows."""
+    """90 is Hopper; 0 is no GPU that CUDA knows, or none at all, where kernels are interpreted."""
+    if knobs.runtime.interpret:
+        return 0
     target = driver.active.get_current_target()
     return int(target.arch) if target.backend == "cuda" else 0
 
