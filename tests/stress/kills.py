@@ -199,8 +199,9 @@ def table(options: argparse.Namespace, tally: Tally, took: list[float], wall_s: 
     return "\n".join(["| engine kills | |", "|---|---:|", *(f"| {name} | {value} |" for name, value in rows)])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parsed(description: str | None, takes_options: bool) -> argparse.Namespace:
+    """The command line of a stress test; `takes_options`: for the server too."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=120, help="of the longest answers")
@@ -208,10 +209,16 @@ def main() -> int:
     parser.add_argument("--model")
     parser.add_argument("--exact", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("options", nargs="*", help="for the server, after --")
+    if takes_options:
+        parser.add_argument("options", nargs="*", help="for the server, after --")
     options = parser.parse_args()
     if options.quick:
         options.kills, options.streams, options.tokens = 2, 8, 40
+    return options
+
+
+def main() -> int:
+    options = parsed(__doc__, takes_options=True)
     arguments = [*(["--exact"] if options.exact else []), *(["--model", options.model] if options.model else [])]
     arguments += options.options
     with tempfile.TemporaryDirectory() as folder, serve(Path(folder) / "log", *arguments) as server:

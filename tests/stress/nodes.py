@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
-from kills import Answer, Tally, ask, requests, stream
+from kills import Answer, Tally, ask, parsed, requests, stream
 
 from chairlift.config.cluster_key import make_key
 from fakes.cluster import Node, start_node
@@ -212,17 +212,7 @@ def table(options: argparse.Namespace, rows: list[tuple[str, str, Tally]]) -> st
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--streams", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=120, help="of the longest answers")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--model")
-    parser.add_argument("--exact", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
-    if options.quick:
-        options.kills, options.streams, options.tokens = 2, 8, 40
+    options = parsed(__doc__, takes_options=False)
     model = [*(["--exact"] if options.exact else []), *(["--model", options.model] if options.model else [])]
     with namespaces(), tempfile.TemporaryDirectory() as name:
         folder, join = Path(name), f"{_SERVER}:7000"

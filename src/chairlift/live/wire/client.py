@@ -39,6 +39,7 @@ from chairlift.live.wire.curve import Curve
 from chairlift.live.wire.generation import Generation, Listener
 from chairlift.live.wire.link import Link
 from chairlift.live.wire.messages import Submit
+from chairlift.live.wire.roster import Roster
 from chairlift.live.wire.watch_client import WatchClient
 
 DEATH, DRAIN, ROLE = "death", "drain", "role"  # why requests move
@@ -80,11 +81,7 @@ class EngineClient:
         self._is_ready = asyncio.Event()
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
-        self._ready = self._draining = 0  # replicas that are there, and of these those that ask to be left; bits
-        self._wants_drain: set[int] = set()  # replicas that an operator drained, whether they are there or not
-        self._alike: dict[str | None, int] = {}  # replicas that are there, by fingerprint; bits
-        self._roles = {role: sum(1 << i for i, each in enumerate(roles) if each == role) for role in set(roles)}  # bits
-        self._prefill = self._roles.get("prefill", 0)
+        self._roster = Roster(roles)
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
         self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
         # A request goes on in another replica: why, and whether with its keys and values.
@@ -123,7 +120,7 @@ class EngineClient:
         self._stop_looking(replica)
         if was_ready:
             self._forget_replica(replica)
-        self._wants_drain.discard(replica)
+        self._roster.drain(replica, False)
         if all(link.info is None for link in self._links):
             self.info = None  # none is expected back: new requests are refused, those that are open wait
         for generation in [each for each in self._generations.values() if each.replica == replica]:
@@ -147,7 +144,7 @@ class EngineClient:
             {
                 "replica": replica,
                 "address": link.address if link.is_remote else "here",
-                "state": "gone" if not link.is_ready else "draining" if self._draining >> replica & 1 else "ready",
+                "state": "gone" if not link.is_ready else "draining" if self._roster.is_drained(replica) else "ready",
                 "running": link.num_running,
                 "waiting": link.num_waiting,
                 "queued_tokens": known.queued[replica] if link.is_ready else 0,
@@ -243,7 +240,7 @@ class EngineClient:
                 generation = generations.get(output.key)
                 if generation is not None:
                     generation.put(output)
-            if self._prefill >> replica & 1:
+            if self._roster.is_prefill(replica):
                 self._hand_over(replica, message)
         elif isinstance(message, messages.Moved):
             generation = self._generations.get(message.key)
@@ -252,7 +249,6 @@ class EngineClient:
         elif isinstance(message, messages.Prefixes):
             self._learn(replica, message)
         elif isinstance(message, messages.Draining):
-            (self._wants_drain.add if message.is_on else self._wants_drain.discard)(replica)
             self._set_draining(replica, message.is_on)
         elif isinstance(message, messages.Ready):
             self._welcome(replica, message)
@@ -271,10 +267,11 @@ class EngineClient:
         self._routing.span = span_of(ready.info.limits.block_size)
         self._routing.begin(replica)
         self._stop_looking(replica)
-        self._note_ready(replica, is_ready=True)
-        if replica in self._wants_drain and not ready.is_draining:  # the engine before was drained, and has died
+        self._roster.come(replica, ready.info.fingerprint)
+        was_drained = self._roster.is_drained(replica)
+        if was_drained and not ready.is_draining:  # the engine before was, and has died
             self._send(replica, messages.Drain(True))
-        self._set_draining(replica, ready.is_draining or replica in self._wants_drain)
+        self._set_draining(replica, ready.is_draining or was_drained)
         self._is_ready.set()
         for _ in range(self._num_proven[replica]):
             self._send(replica, messages.Proven())
@@ -299,8 +296,8 @@ class EngineClient:
 
     def _forget_replica(self, replica: int) -> None:
         self._routing.end(replica)
-        self._note_ready(replica, is_ready=False)
-        if not self._ready:
+        self._roster.go(replica)
+        if not self._roster.ready:
             self._is_ready.clear()
 
     def _stop_looking(self, replica: int) -> None:
@@ -329,21 +326,12 @@ class EngineClient:
             else:
                 self._resume(generation, DEATH)
 
-    def _note_ready(self, replica: int, is_ready: bool) -> None:
-        bit, info = 1 << replica, self._links[replica].info
-        self._ready, self._draining = self._ready & ~bit, self._draining & ~bit
-        self._alike = {fingerprint: bits & ~bit for fingerprint, bits in self._alike.items()}
-        if is_ready and info is not None:
-            self._ready |= bit
-            self._alike[info.fingerprint] = self._alike.get(info.fingerprint, 0) | bit
-
     def _set_draining(self, replica: int, is_on: bool) -> None:
-        bit = 1 << replica
-        self._draining = self._draining | bit if is_on else self._draining & ~bit
+        self._roster.drain(replica, is_on)
         self._routing.replicas.set_open(replica, not is_on)
         if is_on and self._routing.replicas.open:
             for generation in [each for each in self._generations.values() if each.replica == replica]:
-                if self._takers(generation) & ~bit and generation.may_move:
+                if self._takers(generation) & ~(1 << replica) and generation.may_move:
                     self._move(generation, replica, DRAIN)
 
     def _move(self, generation: Generation, replica: int, why: str) -> None:
@@ -360,7 +348,7 @@ class EngineClient:
         """Requests that have made a token in a prefill replica go on in a decode replica, if there is one."""
         for key in dict.fromkeys(output.key for output in step.outputs if output.token is not None):
             generation = self._generations.get(key)
-            if generation is None or generation.moving is not None or generation.is_strong:
+            if generation is None or not generation.may_move:
                 continue
             if not self._takers(generation) >> replica & 1:
                 self._move(generation, replica, ROLE)
@@ -396,19 +384,9 @@ class EngineClient:
         self._send(replica, message)
 
     def _takers(self, generation: Generation) -> int:
-        """Replicas that may take a request, as bits: with the bits of the one where it began. If all are there and none
-        has these, any; if all drain, these too. Of these, those with the role that it needs, if there are some."""
-        takers = self._alike_takers(generation)
-        return takers & self._roles.get("decode" if generation.num_made else "prefill", 0) or takers
-
-    def _alike_takers(self, generation: Generation) -> int:
-        takers = self._ready & ~self._draining or self._ready
-        if generation.fingerprint is None:
-            return takers
-        alike = self._alike.get(generation.fingerprint, 0)
-        if not alike and self._ready.bit_count() == len(self._links) - len(self._left):
-            return takers
-        return alike & takers or alike
+        """Replicas that may take a request, as bits."""
+        num_replicas = len(self._links) - len(self._left)
+        return self._roster.takers(generation.fingerprint, generation.num_made > 0, num_replicas)
 
     def _send(self, replica: int, message: messages.ToEngine) -> None:
         self._links[replica].send(message)

@@ -149,7 +149,7 @@ async def test_a_drained_replica_is_left_and_taken_again(tmp_path: Path) -> None
         for i, each in enumerate(heard):
             await check(each, [i, 9], params[i])
         assert world.clients[1].drain(0, is_on=False)
-        await until(lambda: all(not client._draining for client in world.clients))
+        await until(lambda: not any(client._roster.is_drained(0) for client in world.clients))
         assert replicas_of([Heard(world.clients[0], [i], params[0]) for i in range(4)]) == {0, 1}
         assert world.num_deaths == [0, 0]
 
@@ -160,7 +160,7 @@ async def test_when_all_replicas_drain_requests_stay(tmp_path: Path) -> None:
         first = Heard(world.clients[0], [1], params)
         for replica in range(2):
             assert world.clients[0].drain(replica, is_on=True)
-        await until(lambda: all(client._draining == 0b11 for client in world.clients))
+        await until(lambda: all(client._roster.is_drained(i) for client in world.clients for i in range(2)))
         await check(first, [1], params)
         await check(Heard(world.clients[0], [2], params), [2], params)
 

@@ -1,0 +1,54 @@
+"""The replicas of a front end that are there, and which of them may take a request.
+
+Sets of replicas are bits of numbers, as the router has them. A replica that an operator drained stays drained when its
+engine dies and another takes its place, until it is resumed or removed.
+"""
+
+from collections.abc import Sequence
+
+from chairlift.config.settings import Role
+
+
+class Roster:
+    def __init__(self, roles: Sequence[Role] = ()) -> None:
+        """`roles`: of each replica, if they have any."""
+        self.ready = 0  # those that are there
+        self._drained = 0  # those that are to be left, whether they are there or not
+        self._alike: dict[str | None, int] = {}  # those that are there, by fingerprint
+        self._roles = {role: sum(1 << i for i, each in enumerate(roles) if each == role) for role in set(roles)}
+
+    def come(self, replica: int, fingerprint: str | None) -> None:
+        bit = 1 << replica
+        self.go(replica)
+        self.ready |= bit
+        self._alike[fingerprint] = self._alike.get(fingerprint, 0) | bit
+
+    def go(self, replica: int) -> None:
+        bit = 1 << replica
+        self.ready &= ~bit
+        self._alike = {fingerprint: bits & ~bit for fingerprint, bits in self._alike.items()}
+
+    def drain(self, replica: int, is_on: bool) -> None:
+        bit = 1 << replica
+        self._drained = self._drained | bit if is_on else self._drained & ~bit
+
+    def is_drained(self, replica: int) -> bool:
+        return bool(self._drained >> replica & 1)
+
+    def is_prefill(self, replica: int) -> bool:
+        return bool(self._roles.get("prefill", 0) >> replica & 1)
+
+    def takers(self, fingerprint: str | None, has_made: bool, num_replicas: int) -> int:
+        """Those with the fingerprint with which a request began (None: it has not). If all `num_replicas` are there and
+        none has it, any; if all drain, these too. Of these, those with the role that it needs, if there are some."""
+        takers = self._alike_takers(fingerprint, num_replicas)
+        return takers & self._roles.get("decode" if has_made else "prefill", 0) or takers
+
+    def _alike_takers(self, fingerprint: str | None, num_replicas: int) -> int:
+        takers = self.ready & ~self._drained or self.ready
+        if fingerprint is None:
+            return takers
+        alike = self._alike.get(fingerprint, 0)
+        if not alike and self.ready.bit_count() == num_replicas:
+            return takers
+        return alike & takers or alike
