@@ -106,8 +106,8 @@ class World:
 
 
 def random_world(
-    seed: int, policy: str | None = None, prefill: str | None = None, admission: str | None = None, drafts: bool = False,
-    windows: bool = False,
+    seed: int, policy: str | None = None, prefill: str | None = None, admission: str | None = None,
+    drafts: bool = False, windows: bool = False,
 ) -> World:  # fmt: skip
     """Small on purpose: blocks of 1 to 4 tokens, pools of 3 to 16 blocks, so that everything collides. With drafts it
     is the same world, and its tokens are guessed. With windows it is another, some of whose layers have one."""

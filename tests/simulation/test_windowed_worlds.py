@@ -24,6 +24,11 @@ def run(seed: int, drafts: bool = False, make: Callable[..., World] = random_wor
     return world
 
 
+def _run_all(count: int) -> None:
+    for seed in range(count):
+        run(seed)
+
+
 @pytest.mark.parametrize("block", range(6))
 def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(block: int) -> None:
     worlds = [run(seed) for seed in range(100 * block, 100 * block + 100)]
@@ -61,8 +66,7 @@ def test_a_page_released_a_token_too_early_is_noticed(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(WindowTables, "let_go", eager)
     with pytest.raises(AssertionError, match="seed"):
-        for seed in range(100):
-            run(seed)
+        _run_all(100)
 
 
 def test_a_prefix_with_a_gap_in_its_window_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +77,7 @@ def test_a_prefix_with_a_gap_in_its_window_is_noticed(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(WindowPages, "usable", careless)
     with pytest.raises((AssertionError, KeyError)):
-        for seed in range(200):
-            run(seed)
+        _run_all(200)
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ class StepPlan(NamedTuple):
     # Requests that have another block table than in the plans before, in this one or later; any other table has at most
     # been appended to.
     new_tables: tuple[RequestId, ...] = ()
-    # Of each chunk, where layers have windows: their pages, for each block of tokens one for each group of layers. Those
+    # Of each chunk, where layers have windows: their pages, of each block of tokens one for each group of layers. Those
     # behind the window of the chunk's first token are others' by now, and not to be read.
     window_tables: tuple[Sequence[BlockId], ...] = ()
 

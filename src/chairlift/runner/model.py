@@ -83,10 +83,10 @@ class Decoder:
         ops, eps, rows = self.ops, self.config.rms_norm_eps, batch.logit_rows
         residual = torch.zeros_like(x) if residual is None else residual
         factor = self.embedding_factor
-        for layer, keys, values in zip(self.layers, kv.keys, kv.values, strict=True):
+        for layer, keys, values, group in zip(self.layers, kv.keys, kv.values, kv.groups, strict=True):
             on_layer()
             x, residual = ops.add_rms_norm(x, residual, layer.before_attention, eps, factor)
-            x = ops.attend(layer.qkv.linear(x), layer.attention, keys, values, batch)
+            x = ops.attend(layer.qkv.linear(x), layer.attention, keys, values, batch.of_group(group))
             if rows is not None and layer is self.layers[-1]:
                 x, residual = x.index_select(0, rows), residual.index_select(0, rows)
                 if not len(rows):

@@ -1,8 +1,8 @@
 """The pages of layers with windows: how requests take them ahead of a prompt and release them behind the window.
 
-Always: a request that decodes has pages for all of its blocks from `num_behind` on; one in its prompt at least for those
-that are computed, and for those of its next chunk if the pool has them. Runners work in order, so pages that no coming
-chunk reads can be taken again at once. Without windows nothing is done.
+Always: a request that decodes has pages for all of its blocks from `num_behind` on; one in its prompt for those that
+are computed at least, and for those of its next chunk if the pool has them. Runners work in order, so pages that no
+coming chunk reads can be taken again at once. Without windows nothing is done.
 """
 
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ class WindowTables:
             self._advanced.append(target)
 
     def publish(self, progress: Progress, block: int) -> None:
-        """Have the prefix index know the pages of a block, whose content it has just named, unless they are released."""
+        """Have the prefix index know the pages of a block, whose content it has just named, if they are held."""
         if block >= progress.num_behind:
             pages = progress.window_blocks[block * self._num : (block + 1) * self._num]
             self._pool.keep_window(progress.content, pages)
