@@ -63,3 +63,6 @@ class Windows(NamedTuple):
         if self.num_groups and num_blocks >= self.num_in_prompt:
             num_blocks = num_pages - self.num_groups * self.num_in_prompt
         return num_blocks * self.block_size
+
+
+NO_WINDOWS = Windows(0, 0, 1, 1)
