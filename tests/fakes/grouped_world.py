@@ -27,6 +27,8 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch import batching
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
 from fakes.clocks import CountingClock
 from fakes.model_world import SHAPE, Arrivals
 
@@ -72,12 +74,14 @@ class BothWays:
 
     def submit(self, plan: StepPlan) -> None:
         self._poison()
-        for runner in self._runners:
-            runner.submit(plan)
+        grouped, plain = self._runners
+        grouped.submit(plan)
+        plain.submit(plan._replace(window_tables=()))
 
     def _poison(self) -> None:
         """Blank pages, as the plan will find them, and the last page, which is no request's."""
         pages = torch.tensor([*self._scheduler.pool._blank, self._scheduler.pool.num_blocks])
+        pages = pages.to(self._kv.tokens.device)
         for memory in {id(m): m for m in (*self._kv.keys, *self._kv.values)}.values():
             memory[pages] = torch.nan
 
@@ -130,3 +134,23 @@ def run_both_ways(
 
 def make_scheduler(limits: Limits, preemption: Preemption, drafter: Drafter | None = None) -> Scheduler:
     return Scheduler(limits, Fcfs(), preemption=preemption, drafter=drafter)
+
+
+def cuda_runners(
+    config: ModelConfig, limits: Limits, dtype: torch.dtype, device: torch.device, num_host_blocks: int, exact: bool
+) -> tuple[tuple[Any, Any], KvCache]:
+    """CUDA runners with groups and without, and the cache of the first; tables on the device begin with NaNs."""
+    from chairlift.runner.cuda.ops import CudaOps
+    from chairlift.runner.cuda.runner import CudaRunner
+
+    runners, caches = [], []
+    for groups in (kv_groups(config), None):
+        model = build_model(config, CudaOps(exact=exact), DummyTensors(config), dtype, device, config.max_model_len)
+        kv = KvCache(config, limits.num_blocks + 1, limits.block_size, dtype, device, num_host_blocks, groups)
+        own = limits if groups else replace(limits, window=0, num_window_groups=0)
+        runner = CudaRunner(model, kv, device, own, exact=exact)
+        for tables in runner.device._memory.window_tables:  # type: ignore[union-attr]
+            tables.fill_(limits.num_blocks)
+        runners.append(runner)
+        caches.append(kv)
+    return (runners[0], runners[1]), caches[0]

@@ -103,13 +103,13 @@ class Tables:
             progress.host_blocks = []
             progress.num_computed, progress.num_saved = progress.num_saved, 0
             return
-        blocks, content, window_blocks = found
+        blocks, content, shared = found
         self.pool.share(blocks)
-        self.pool.share(window_blocks)
+        self.pool.share(shared)
         progress.num_computed = len(blocks) * size
         progress.num_published, progress.content = len(blocks), content
         self.replace(progress, blocks + self.pool.take(num_all - len(blocks)))
-        self.window_tables.begin(progress, len(blocks), num_all, window_blocks)
+        self.window_tables.begin(progress, len(blocks), num_all, shared)
 
     def _learn(self, share: float) -> None:
         """Blocks that were released stay in the cache until others take them, whether swapped out or dropped."""

@@ -28,13 +28,13 @@ def prefill_kernel(
         full = begin
     for low in range(begin, full, TILE):
         top, total, summed = _walk(
-            queries, keys, values, table, low, first, position + count, own, steep, steep_cap, window, top, total, summed,
-            kv_head, KV_HEADS, DIM, SIZE, TILE, False, HAS_CAP,
+            queries, keys, values, table, low, first, position + count, own, steep, steep_cap, window, top, total,
+            summed, kv_head, KV_HEADS, DIM, SIZE, TILE, False, HAS_CAP,
         )  # fmt: skip
     for low in range(full, position + count, TILE):
         top, total, summed = _walk(
-            queries, keys, values, table, low, first, position + count, own, steep, steep_cap, window, top, total, summed,
-            kv_head, KV_HEADS, DIM, SIZE, TILE, True, HAS_CAP,
+            queries, keys, values, table, low, first, position + count, own, steep, steep_cap, window, top, total,
+            summed, kv_head, KV_HEADS, DIM, SIZE, TILE, True, HAS_CAP,
         )  # fmt: skip
     total = tl.where(is_query, total, 1.0)  # rows beyond the chunk may have seen nothing
     tl.store(out + place, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_query[:, None])
