@@ -3,6 +3,7 @@
 import random
 import zlib
 from collections.abc import Collection
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -25,7 +26,22 @@ _SCALINGS = [
 ]  # fmt: skip
 
 
-def random_declaration(seed: int, head_dims: tuple[int, ...] = (8, 16, 24)) -> ModelConfig:
+_HEAD_DIMS = (8, 16, 24)
+
+
+def random_declaration(seed: int, head_dims: tuple[int, ...] = _HEAD_DIMS) -> ModelConfig:
+    """All that layers may have."""
+    plain, rng = plain_declaration(seed, head_dims), random.Random(1000 + seed)
+    return replace(plain, layers=tuple(_widened(layer, rng) for layer in plain.layers))
+
+
+def _widened(layer: LayerSpec, rng: random.Random) -> LayerSpec:
+    attention = replace(layer.attention, has_output_bias=rng.random() < 0.3)
+    return replace(layer, attention=attention, feed_forward=replace(layer.feed_forward, has_bias=rng.random() < 0.3))
+
+
+def plain_declaration(seed: int, head_dims: tuple[int, ...] = _HEAD_DIMS) -> ModelConfig:
+    """What every device computes, MindSpore's too."""
     rng = random.Random(seed)
     is_fused = rng.random() < 0.3
     names = Names(

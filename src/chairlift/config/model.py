@@ -37,6 +37,7 @@ class AttentionSpec:
     window: int = 0  # positions that each one sees, its own included; 0: all before it
     cap: float = 0.0  # a score s becomes cap * tanh(s / cap); 0: it stays
     has_bias: bool = False  # of queries, keys and values
+    has_output_bias: bool = False
     has_qk_norm: bool = False  # of each head of queries and keys
 
     @property
@@ -54,6 +55,7 @@ class FeedForwardSpec:
 
     width: int
     activation: str = "silu"  # one of ACTIVATIONS
+    has_bias: bool = False  # of gate, up and down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,7 @@ class ModelConfig:
 def uniform_model(
     *, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int, intermediate_size: int, rope_theta: float,
     rope_scaling: RopeScaling | None = None, sliding_window: int = 0, has_qkv_bias: bool = False,
-    has_qk_norm: bool = False, **ends: Any,
+    has_output_bias: bool = False, has_inner_bias: bool = False, has_qk_norm: bool = False, **ends: Any,
 ) -> ModelConfig:  # fmt: skip
     """A model whose layers are all alike, as Llama's are; `ends`: the other fields of `ModelConfig`."""
     attention = AttentionSpec(
@@ -162,7 +164,9 @@ def uniform_model(
         rotation=Rotation(theta=rope_theta, scaling=rope_scaling),
         window=sliding_window,
         has_bias=has_qkv_bias,
+        has_output_bias=has_output_bias,
         has_qk_norm=has_qk_norm,
     )
-    layer = LayerSpec(attention=attention, feed_forward=FeedForwardSpec(width=intermediate_size))
+    feed_forward = FeedForwardSpec(width=intermediate_size, has_bias=has_inner_bias)
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward)
     return ModelConfig(layers=(layer,) * num_layers, **ends)

@@ -55,15 +55,15 @@ def end_tensors(config: ModelConfig) -> EndTensors:
 
 def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
     layer, names, hidden = config.layers[index], config.names, config.hidden_size
-    heads, inner = layer.attention, layer.feed_forward.width
+    heads, inner, has_bias = layer.attention, layer.feed_forward.width, layer.feed_forward.has_bias
     prefix = names.layer.format(index)
     q_rows, kv_rows = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
     paired = (heads.num_heads, heads.num_kv_heads, 0) if names.has_paired_rows else (0, 0, 0)
     return LayerTensors(
         qkv=_stacked(prefix, names.qkv, (q_rows, kv_rows, kv_rows), hidden, heads.has_bias, paired),
-        output=_stacked(prefix, (names.output,), (hidden,), q_rows),
-        gate_up=_stacked(prefix, names.gate_up, (inner, inner), hidden),
-        down=_stacked(prefix, (names.down,), (hidden,), inner),
+        output=_stacked(prefix, (names.output,), (hidden,), q_rows, heads.has_output_bias),
+        gate_up=_stacked(prefix, names.gate_up, (inner, inner), hidden, has_bias),
+        down=_stacked(prefix, (names.down,), (hidden,), inner, has_bias),
         norms={
             role: Part(f"{prefix}{getattr(names, role)}.weight", (size,), offset=_offset(names, role))
             for role, size in _norms(layer, hidden).items()

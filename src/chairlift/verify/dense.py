@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import LayerSpec, ModelConfig, Rotation
-from chairlift.config.tensors import LayerTensors, Part, end_tensors, layer_tensors
+from chairlift.config.tensors import LayerTensors, Matrix, Part, end_tensors, layer_tensors
 from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.telemetry.logit_files import Logits
@@ -55,10 +55,7 @@ class _Layer:
     def __init__(self, spec: LayerSpec, tensors: LayerTensors, eps: float, read: Callable[[Part], Tensor]) -> None:
         self._spec = spec
         self._eps = eps
-        self._qkv, self._output, self._gate_up, self._down = (
-            torch.cat([read(part) for part in matrix.parts]) for matrix in tensors.matrices
-        )
-        self._bias = torch.cat([read(part) for part in tensors.qkv.bias]) if tensors.qkv.bias else None
+        self._qkv, self._output, self._gate_up, self._down = (_linear(matrix, read) for matrix in tensors.matrices)
         self._gains = {role: read(part) + part.offset for role, part in tensors.norms.items()}
 
     def through(self, x: Tensor) -> Tensor:
@@ -72,17 +69,16 @@ class _Layer:
         return _normed(x, self._gains[role], self._eps) if role in self._gains else x
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        gate, up = (x @ self._gate_up.T).chunk(2, dim=1)
+        gate, up = self._gate_up(x).chunk(2, dim=1)
         if self._spec.feed_forward.activation == "silu":
             active = gate / (1.0 + torch.exp(-gate))
         else:
             active = 0.5 * gate * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (gate + 0.044715 * gate**3)))
-        return (active * up) @ self._down.T
+        return self._down(active * up)
 
     def _attention(self, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
-        qkv = x @ self._qkv.T if self._bias is None else x @ self._qkv.T + self._bias
-        heads = qkv.reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
+        heads = self._qkv(x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
         q, k, v = torch.split(heads, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads])
         q, k = self._norm("q_norm", q), self._norm("k_norm", k)
         if spec.rotation is not None:
@@ -98,7 +94,13 @@ class _Layer:
             scores = _capped(q[head] @ k[head // group].T * spec.scale, spec.cap).masked_fill(is_hidden, -math.inf)
             weights = torch.exp(scores - scores.max(dim=1, keepdim=True).values)
             outs.append((weights / weights.sum(dim=1, keepdim=True)) @ v[head // group])
-        return torch.cat(outs, dim=1) @ self._output.T
+        return self._output(torch.cat(outs, dim=1))
+
+
+def _linear(matrix: Matrix, read: Callable[[Part], Tensor]) -> Callable[[Tensor], Tensor]:
+    weight = torch.cat([read(part) for part in matrix.parts])
+    bias = torch.cat([read(part) for part in matrix.bias]) if matrix.bias else torch.zeros_like(weight[:, 0])
+    return lambda x: x @ weight.T + bias
 
 
 def _normed(x: Tensor, gain: Tensor, eps: float) -> Tensor:

@@ -38,6 +38,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-linear-rope": (
         "Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
     ),
+    "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-head-dim": ("Llama", {"head_dim": 16}),
     "mistral-window": ("Mistral", {"sliding_window": 9}),
     "qwen2-bias": ("Qwen2", {}),

@@ -32,7 +32,11 @@ def read_attention(
         raise config.bad("num_key_value_heads", f"must divide num_attention_heads {heads}")
     dim = _head_dim(config, heads, head_dim)
     rotation = read_rotation(config) if rotation is None else rotation
-    return AttentionSpec(num_heads=heads, num_kv_heads=kv_heads, head_dim=dim, scale=dim**-0.5, rotation=rotation)
+    has_bias = config.flag("attention_bias", False)
+    return AttentionSpec(
+        num_heads=heads, num_kv_heads=kv_heads, head_dim=dim, scale=dim**-0.5, rotation=rotation, has_bias=has_bias,
+        has_output_bias=has_bias,
+    )  # fmt: skip
 
 
 def _head_dim(config: Fields, heads: int, default: int | None) -> int:
@@ -67,8 +71,10 @@ def read_model(
     activation: str = "silu", has_norm_after: bool = False,
 ) -> ModelConfig:  # fmt: skip
     """A declaration of layers with these attentions; a family replaces in it what differs."""
-    refuse_true(config, "attention_bias", "mlp_bias", "rope_interleaved")
-    feed_forward = FeedForwardSpec(width=config.size("intermediate_size"), activation=activation)
+    refuse_true(config, "rope_interleaved")
+    feed_forward = FeedForwardSpec(
+        width=config.size("intermediate_size"), activation=activation, has_bias=config.flag("mlp_bias", False)
+    )
     return ModelConfig(
         architecture="",  # `Family.model` sets it
         hidden_size=config.size("hidden_size"),

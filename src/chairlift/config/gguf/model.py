@@ -65,6 +65,8 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         rope_scaling=_rope_scaling(header, model, theta, head_dim),
         is_tied="output.weight" not in header.tensors,
         has_qkv_bias="blk.0.attn_q.bias" in header.tensors,
+        has_output_bias="blk.0.attn_output.bias" in header.tensors,
+        has_inner_bias="blk.0.ffn_down.bias" in header.tensors,
         has_qk_norm="blk.0.attn_q_norm.weight" in header.tensors,
         sliding_window=int(model.number("attention.sliding_window", 0, most=2**31)),
         dtype=_dtype(header),
@@ -80,9 +82,6 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
 def _refuse_unsupported(header: GgufHeader, model: Fields) -> None:
     if model.number("expert_count", 0) > 0:
         raise InvalidConfig(f"{header.path}: a mixture of experts is not supported")
-    for name in ("blk.0.attn_output.bias", "blk.0.ffn_gate.bias"):
-        if name in header.tensors:
-            raise InvalidConfig(f"{header.path}: tensor {name} is not supported")
     if header.metadata.get("split.count", 1) != 1:
         raise InvalidConfig(f"{header.path}: one part of a split GGUF; merge the parts into one file first")
 
