@@ -10,6 +10,10 @@ import torch
 from chairlift.build import make_engine
 from chairlift.config.families.family import Family
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
+from chairlift.config.families.glm import GLM4
+from chairlift.config.families.granite import GRANITE, GRANITE4
+from chairlift.config.families.phi import PHI3
+from chairlift.config.families.smollm import SMOLLM3
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.ids import RequestId
@@ -54,6 +58,7 @@ def read(family: Family, **own: Any) -> ModelConfig:
     return family.model(Fields(family.architecture, sizes | own))
 
 
+LONGROPE = {"type": "su", "short_factor": [1.0] * 6, "long_factor": [1.5] * 6}
 # Every family of families/known.py, and what no family has.
 CONFIGS = {
     "llama": uniform_model(**SHAPE),
@@ -63,6 +68,13 @@ CONFIGS = {
     "mistral": uniform_model(**SHAPE | {"architecture": "MistralForCausalLM", "sliding_window": 37}),
     "gemma2": read(GEMMA2, query_pre_attn_scalar=24, attn_logit_softcapping=0.5, final_logit_softcapping=2.0),
     "gemma3": read(GEMMA3, query_pre_attn_scalar=24, sliding_window_pattern=2),
+    "phi3": read(PHI3, rope_scaling=LONGROPE, partial_rotary_factor=0.75, original_max_position_embeddings=100),
+    "granite": read(
+        GRANITE, attention_multiplier=0.2, residual_multiplier=0.22, embedding_multiplier=3, logits_scaling=5
+    ),
+    "granite4": read(GRANITE4, num_local_experts=0, layer_types=["attention"] * 2, shared_intermediate_size=120),
+    "smollm3": read(SMOLLM3, no_rope_layers=[1, 0]),
+    "glm4": read(GLM4),
     "declared": declared(),
 }
 LIMITS = Limits(

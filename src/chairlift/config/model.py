@@ -12,11 +12,19 @@ from typing import Any
 class RopeScaling:
     """Rotary frequencies other than the plain ones."""
 
-    kind: str  # "llama3" or "linear"
-    factor: float
+    kind: str  # "llama3", "linear", "yarn" or "longrope"
+    factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_len: int = 8192
+    # yarn: pairs with more turns in the original length stay, those with fewer are stretched.
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    is_truncated: bool = True  # yarn: blending begins and ends at whole pairs
+    # longrope: what the angles of each pair are divided by, unless and if more than the original length is served
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+    attention_factor: float = 1.0  # of the pairs themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +33,7 @@ class Rotation:
 
     theta: float
     scaling: RopeScaling | None = None
+    num_turned: int = 0  # values of a head that turn, its first; 0: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +100,7 @@ class Names:
     after_attention: str = ""
     before_feed_forward: str = "post_attention_layernorm"
     after_feed_forward: str = ""
-    # Rows of a head's queries and keys are stored for interleaved rotation: 0, d/2, 1, d/2 + 1, ...
+    # Queries and keys are stored for interleaved rotation: the values of a pair are neighbours.
     has_paired_rows: bool = False
     norm_offset: float = 0.0  # what the stored weights of norms lack
     qk_norm_offset: float | None = None  # the same, of q_norm and k_norm; None: as of all norms
@@ -129,6 +138,7 @@ class ModelConfig:
     layers: tuple[LayerSpec, ...]
     rms_norm_eps: float
     embedding_factor: float = 1.0
+    logit_factor: float = 1.0  # of the logits, before the cap
     logit_cap: float = 0.0  # as the cap of attention, over the logits
     is_tied: bool = False  # the output matrix is the embedding
     num_head_rows: int | None = None  # of the output matrix, where a rank has some of them; None: all

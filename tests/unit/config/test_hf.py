@@ -208,7 +208,23 @@ def test_without_generation_config_there_are_plain_defaults(tmp_path: Path) -> N
     [
         ({"architectures": ["GemmaForCausalLM"]}, "'GemmaForCausalLM' is not supported"),
         ({"architectures": None, "model_type": None}, "architectures is missing"),
-        ({"rope_scaling": LLAMA3_ROPE | {"rope_type": "yarn"}}, "rope_type 'yarn' is not supported"),
+        ({"rope_scaling": LLAMA3_ROPE | {"rope_type": "yarn"}}, "unknown key 'high_freq_factor' for rope_type 'yarn'"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "original_max_position_embeddings is missing"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 1}},
+            "beta_fast must be above beta_slow 1",
+        ),
+        (
+            {
+                "rope_scaling": {
+                    "type": "longrope",
+                    "short_factor": [1.0] * 8,
+                    "long_factor": [1.0] * 7,
+                    "original_max_position_embeddings": 64,
+                }
+            },
+            "long_factor must be a list of 8 numbers above 0",
+        ),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type 'dynamic' is not supported"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "beta": 1}}, "unknown key 'beta' for rope_type 'linear'"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),

@@ -7,8 +7,9 @@ unless they are known to be harmless.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from chairlift.config.families.rope import read_rotation
+from chairlift.config.families.rope import THETA, WHOLE, Turning, read_rotation
 from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.config.model import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation, SamplingDefaults
 from chairlift.core.errors import InvalidConfig
@@ -21,8 +22,9 @@ def num_layers(config: Fields) -> int:
 
 
 def read_attention(
-    config: Fields, *, num_kv_heads: int | None = None, head_dim: int | None = None, rotation: Rotation | None = None
-) -> AttentionSpec:
+    config: Fields, *, num_kv_heads: int | None = None, head_dim: int | None = None, rotation: Rotation | None = None,
+    turning: Turning = WHOLE, theta: float = THETA,
+) -> AttentionSpec:  # fmt: skip
     """Of every layer. Defaults are what the family means where its configuration does not say."""
     heads = config.size("num_attention_heads")
     if "num_key_value_heads" in config.values:
@@ -31,7 +33,8 @@ def read_attention(
     if heads % kv_heads:
         raise config.bad("num_key_value_heads", f"must divide num_attention_heads {heads}")
     dim = _head_dim(config, heads, head_dim)
-    rotation = read_rotation(config) if rotation is None else rotation
+    if rotation is None:
+        rotation = read_rotation(config, replace(turning, head_dim=dim), theta)
     has_bias = config.flag("attention_bias", False)
     return AttentionSpec(
         num_heads=heads, num_kv_heads=kv_heads, head_dim=dim, scale=dim**-0.5, rotation=rotation, has_bias=has_bias,
@@ -87,6 +90,11 @@ def read_model(
         rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
         is_tied=config.flag("tie_word_embeddings", is_tied),
     )
+
+
+def with_layers(model: ModelConfig, **changes: Any) -> ModelConfig:
+    """With the same fields of every layer replaced."""
+    return replace(model, layers=tuple(replace(layer, **changes) for layer in model.layers))
 
 
 def read_sampling(

@@ -19,6 +19,7 @@ from chairlift.runner.model import Decoder, Layer
 from chairlift.runner.ops import Attention, MakeWeight, Ops, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
+from chairlift.runner.weights.order import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
@@ -63,7 +64,7 @@ class Assembly:
         embedding = self._matrix(tensors.embedding, self.weight_format.ends)
         rotation = cache(lambda turn, head_dim: rotation_table(turn, head_dim, max_len, self._wide).to(self.device))
         layers = tuple(self._layer(spec, layer_tensors(config, i), rotation) for i, spec in enumerate(config.layers))
-        norm = self._gain(tensors.norm)
+        norm = self._gain(tensors.norm) * config.logit_factor
         head = embedding if tensors.head is None else self._matrix(tensors.head, self.weight_format.ends)
         factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(self.dtype).item()
         return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype)
@@ -100,7 +101,7 @@ class Assembly:
         heights = [part.shape[0] for part in parts]
         stacked = torch.empty((sum(heights), *parts[0].shape[1:]), dtype=dtype or self.dtype, device=self.device)
         for part, rows in zip(parts, stacked.split(heights), strict=True):
-            self.transfer.copy(in_order(self.source.read(part.name, part.shape), part.paired_heads), rows)
+            self.transfer.copy(in_order(self.source.read(part.name, part.shape), part.order), rows)
         return stacked
 
     def _gain(self, part: Part) -> Tensor:
@@ -119,10 +120,3 @@ def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
     for name in sorted(source.names):
         if name not in expected and name != head and not _COMPUTED.search(name):
             raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")
-
-
-def in_order(tensor: Tensor, paired_heads: int) -> Tensor:
-    """Rows of a head that are stored in pairs, 0, d/2, 1, d/2 + 1, ..., as 0, 1, ..., d/2, d/2 + 1, ..."""
-    if not paired_heads:
-        return tensor
-    return tensor.view(paired_heads, -1, 2, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
