@@ -70,6 +70,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "granite4-nope": ("GraniteMoeHybrid", GRANITE4 | {"position_embedding_type": None}),
     "granite4-rope": ("GraniteMoeHybrid", GRANITE4 | {"position_embedding_type": "rope"}),
     "smollm3": ("SmolLM3", {"num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 1], "pad_token_id": 0}),
+    "smollm3-by-four": ("SmolLM3", {"num_hidden_layers": 4, "tie_word_embeddings": True, "pad_token_id": 0}),
     "glm4": ("Glm4", {"head_dim": 16, "pad_token_id": 0}),
     "gemma2": ("Gemma2", {
         "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9, "num_hidden_layers": 3,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from chairlift.config.families.family import Family
-from chairlift.config.families.reading import num_layers, read_attention, read_model, require
+from chairlift.config.families.reading import num_layers, read_attention, read_model, require, with_layers
 from chairlift.config.families.rope import Turning
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, ModelConfig
@@ -24,4 +24,11 @@ def _glm4(config: Fields) -> ModelConfig:
     return read_model(config, [attention] * num_layers(config), has_norm_after=True)
 
 
-GLM4 = Family(architecture="Glm4ForCausalLM", model_type="glm4", read=_glm4, names=_NAMES)
+def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
+    names = replace(config.names, gate_up=("ffn_up",), has_paired_rows=True)
+    return replace(with_layers(config, has_norm_after=True), names=names)
+
+
+GLM4 = Family(
+    architecture="Glm4ForCausalLM", model_type="glm4", read=_glm4, names=_NAMES, gguf="glm4", from_gguf=_from_gguf
+)

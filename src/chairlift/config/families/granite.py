@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from chairlift.config.families.family import Family
-from chairlift.config.families.reading import num_layers, read_attention, read_model, require, with_layers
+from chairlift.config.families.reading import (
+    num_layers,
+    read_attention,
+    read_model,
+    require,
+    with_attention,
+    with_layers,
+)
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, AttentionSpec, FeedForwardSpec, ModelConfig
 
@@ -63,7 +70,26 @@ def _with_factors(config: Fields, attentions: Sequence[AttentionSpec]) -> ModelC
     )
 
 
-GRANITE = Family(architecture="GraniteForCausalLM", model_type="granite", read=_granite)
+def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
+    """Of both: a file does not say which."""
+    attention = config.layers[0].attention
+    has_rotation = metadata.flag("rope.scaling.finetuned", True)
+    model = with_attention(
+        with_layers(config, residual_factor=metadata.positive("residual_scale", 1.0)),
+        scale=metadata.positive("attention.scale", attention.scale),
+        rotation=attention.rotation if has_rotation else None,
+    )
+    return replace(
+        model,
+        embedding_factor=metadata.positive("embedding_scale", 1.0),
+        logit_factor=1.0 / metadata.positive("logit_scale", 1.0),
+        names=replace(config.names, has_paired_rows=True),
+    )
+
+
+GRANITE = Family(
+    architecture="GraniteForCausalLM", model_type="granite", read=_granite, gguf="granite", from_gguf=_from_gguf
+)
 GRANITE4 = Family(
     architecture="GraniteMoeHybridForCausalLM", model_type="granitemoehybrid", read=_granite4, names=_SHARED_NAMES
 )

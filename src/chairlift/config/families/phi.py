@@ -21,4 +21,10 @@ def _phi3(config: Fields) -> ModelConfig:
     return read_model(config, with_windows(config, attention, sliding))
 
 
-PHI3 = Family(architecture="Phi3ForCausalLM", model_type="phi3", read=_phi3, names=_NAMES)
+def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
+    return replace(config, names=replace(config.names, qkv=("attn_qkv",), gate_up=("ffn_up",)))
+
+
+PHI3 = Family(
+    architecture="Phi3ForCausalLM", model_type="phi3", read=_phi3, names=_NAMES, gguf="phi3", from_gguf=_from_gguf
+)

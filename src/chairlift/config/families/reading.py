@@ -97,6 +97,12 @@ def with_layers(model: ModelConfig, **changes: Any) -> ModelConfig:
     return replace(model, layers=tuple(replace(layer, **changes) for layer in model.layers))
 
 
+def with_attention(model: ModelConfig, **changes: Any) -> ModelConfig:
+    """With the same fields of every layer's attention replaced."""
+    layers = (replace(layer, attention=replace(layer.attention, **changes)) for layer in model.layers)
+    return replace(model, layers=tuple(layers))
+
+
 def read_sampling(
     given: Fields, key: str = "{}", temperature: str = "temperature", penalty: str = "repetition_penalty"
 ) -> SamplingDefaults:

@@ -33,4 +33,12 @@ def _turns(config: Fields) -> list[bool]:
     return [bool(each) for each in given]
 
 
-SMOLLM3 = Family(architecture="SmolLM3ForCausalLM", model_type="smollm3", read=_smollm3)
+def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
+    still = replace(config.layers[0], attention=replace(config.layers[0].attention, rotation=None))
+    layers = tuple(still if index % _INTERVAL == _INTERVAL - 1 else layer for index, layer in enumerate(config.layers))
+    return replace(config, layers=layers, names=replace(config.names, has_paired_rows=True))
+
+
+SMOLLM3 = Family(
+    architecture="SmolLM3ForCausalLM", model_type="smollm3", read=_smollm3, gguf="smollm3", from_gguf=_from_gguf
+)

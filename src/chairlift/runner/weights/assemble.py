@@ -24,7 +24,9 @@ from chairlift.runner.weights.source import TensorSource
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
 # Rotary tables of some files, which the model computes from its configuration.
-_COMPUTED = re.compile(r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_freqs\.weight)$")
+_COMPUTED = re.compile(
+    r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_(freqs|factors_short|factors_long)\.weight)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
