@@ -15,6 +15,7 @@ from chairlift.config.model import (
     LayerSpec,
     ModelConfig,
     Names,
+    QueryGrowth,
     RopeScaling,
     Rotation,
 )
@@ -36,14 +37,26 @@ def random_declaration(seed: int, head_dims: tuple[int, ...] = _HEAD_DIMS) -> Mo
         plain,
         layers=tuple(_widened(layer, rng) for layer in plain.layers),
         logit_factor=rng.choice([1.0, 0.125, 0.3]),
+        has_centred_norms=rng.random() < 0.3,
+        has_norm_biases=rng.random() < 0.3,
         names=replace(plain.names, has_paired_rows=rng.random() < 0.4),
     )
 
 
 def _widened(layer: LayerSpec, rng: random.Random) -> LayerSpec:
     rotation = layer.attention.rotation and _rotation(layer.attention.rotation, layer.attention.head_dim, rng)
-    attention = replace(layer.attention, rotation=rotation, has_output_bias=rng.random() < 0.3)
-    return replace(layer, attention=attention, feed_forward=replace(layer.feed_forward, has_bias=rng.random() < 0.3))
+    has_wide_norm = rng.random() < 0.3
+    attention = replace(
+        layer.attention,
+        rotation=rotation,
+        has_output_bias=rng.random() < 0.3,
+        has_qk_norm=layer.attention.has_qk_norm and not has_wide_norm,
+        has_wide_qk_norm=has_wide_norm,
+        growth=rng.choice([None, None, QueryGrowth(beta=0.4, length=7)]),
+    )
+    is_parallel = layer.has_norm_before and rng.random() < 0.4
+    feed_forward = replace(layer.feed_forward, has_gate=rng.random() < 0.7, has_bias=rng.random() < 0.3)
+    return replace(layer, attention=attention, feed_forward=feed_forward, is_parallel=is_parallel)
 
 
 def _rotation(plain: Rotation, head_dim: int, rng: random.Random) -> Rotation:

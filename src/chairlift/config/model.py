@@ -37,6 +37,14 @@ class Rotation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueryGrowth:
+    """A query at position p is multiplied by 1 + beta * log(1 + p // length)."""
+
+    beta: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSpec:
     num_heads: int
     num_kv_heads: int
@@ -48,6 +56,8 @@ class AttentionSpec:
     has_bias: bool = False  # of queries, keys and values
     has_output_bias: bool = False
     has_qk_norm: bool = False  # of each head of queries and keys
+    has_wide_qk_norm: bool = False  # of all heads of queries at once, and of all heads of keys
+    growth: QueryGrowth | None = None
 
     @property
     def has_groups(self) -> bool:
@@ -60,22 +70,30 @@ ACTIVATIONS = ("silu", "gelu_tanh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForwardSpec:
-    """down(activation(gate(x)) * up(x))"""
+    """down(activation(gate(x)) * up(x)), without a gate down(activation(up(x)))"""
 
     width: int
     activation: str = "silu"  # one of ACTIVATIONS
+    has_gate: bool = True
     has_bias: bool = False  # of gate, up and down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSpec:
-    """residual += factor * norm_after(branch(norm_before(residual))), for attention, then for the feed-forward."""
+    """residual += factor * norm_after(branch(norm_before(residual))), for attention, then for the feed-forward.
+
+    In parallel both branches begin with the same norm, attention's, of the same residual.
+    """
 
     attention: AttentionSpec
     feed_forward: FeedForwardSpec
     has_norm_before: bool = True
     has_norm_after: bool = False
+    is_parallel: bool = False
     residual_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        assert self.has_norm_before or not self.is_parallel, "branches in parallel share the norm before them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +112,7 @@ class Names:
     q_norm: str = "self_attn.q_norm"
     k_norm: str = "self_attn.k_norm"
     output: str = "self_attn.o_proj"
-    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")  # the last alone where there is no gate
     down: str = "mlp.down_proj"
     before_attention: str = "input_layernorm"
     after_attention: str = ""
@@ -136,7 +154,9 @@ class ModelConfig:
     vocab_size: int
     max_model_len: int
     layers: tuple[LayerSpec, ...]
-    rms_norm_eps: float
+    rms_norm_eps: float  # of all norms
+    has_centred_norms: bool = False  # LayerNorm in place of RMSNorm, but for those of heads
+    has_norm_biases: bool = False  # of all but those of heads
     embedding_factor: float = 1.0
     logit_factor: float = 1.0  # of the logits, before the cap
     logit_cap: float = 0.0  # as the cap of attention, over the logits

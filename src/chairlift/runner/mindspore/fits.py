@@ -6,15 +6,21 @@ from chairlift.core.errors import InvalidConfig
 
 def check_fits(config: ModelConfig, device: str) -> None:
     """Refuses what its layers do not have."""
-    for layer in config.kinds_of_layers:
-        if lacks := _lacking(layer):
-            raise InvalidConfig(
-                f"device {device}: {config.architecture} has {lacks}, which is not computed there; use --device cpu"
-            )
+    lacking = (_lacking(layer) for layer in config.kinds_of_layers)
+    if lacks := "norms that subtract the mean" if config.has_centred_norms else next(filter(None, lacking), ""):
+        raise InvalidConfig(
+            f"device {device}: {config.architecture} has {lacks}, which is not computed there; use --device cpu"
+        )
 
 
 def _lacking(layer: LayerSpec) -> str:
     attention, feed_forward = layer.attention, layer.feed_forward
     if attention.has_output_bias or feed_forward.has_bias:
         return "biases beside those of queries, keys and values"
-    return ""
+    if attention.has_wide_qk_norm:
+        return "norms over all heads"
+    if attention.growth is not None:
+        return "queries that grow with their position"
+    if layer.is_parallel:
+        return "branches in parallel"
+    return "" if feed_forward.has_gate else "a feed-forward without a gate"
