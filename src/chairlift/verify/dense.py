@@ -86,7 +86,7 @@ class _Layer:
         if not self._spec.attention.has_wide_qk_norm:
             return self._norm(role, heads)
         flat = self._norm(role, heads.transpose(0, 1).flatten(1))
-        return flat.unflatten(1, (len(heads), -1)).transpose(0, 1)
+        return flat.reshape(len(flat), len(heads), -1).transpose(0, 1)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         spec = self._spec.feed_forward

@@ -95,10 +95,10 @@ class Assembly:
         self, spec: AttentionSpec, norms: dict[str, Norm], rotation: Callable[[Rotation | None, int], Tensor]
     ) -> Attention:
         table = rotation(spec.rotation, spec.head_dim)
-        gains = [norms[role].gain if role in norms else None for role in ("q_norm", "k_norm")]
+        q_gain, k_gain = (norms[role].gain if role in norms else None for role in ("q_norm", "k_norm"))
         factors = query_factors(spec.growth, len(table), self._wide)
         factors = None if factors is None else factors.to(self.device)
-        return Attention(spec, table, *gains, self.config.rms_norm_eps, factors)
+        return Attention(spec, table, q_gain, k_gain, self.config.rms_norm_eps, factors)
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self._stack(matrix.bias) if matrix.bias else None
