@@ -19,6 +19,7 @@ _NAMES = replace(HF_NAMES, gate_up=("mlp.c_fc",), down="mlp.c_proj")
 
 def _starcoder2(config: Fields) -> ModelConfig:
     require(config, "hidden_act", "gelu_pytorch_tanh")
+    config.get("activation_function")  # of some files, beside hidden_act, which counts
     require(config, "norm_type", "layer_norm")
     require(config, "mlp_type", "default")
     has_bias = config.flag("use_bias", True)

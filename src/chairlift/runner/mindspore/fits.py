@@ -6,8 +6,10 @@ from chairlift.core.errors import InvalidConfig
 
 def check_fits(config: ModelConfig, device: str) -> None:
     """Refuses what its layers do not have."""
-    lacking = (_lacking(layer) for layer in config.kinds_of_layers)
-    if lacks := "norms that subtract the mean" if config.has_centred_norms else next(filter(None, lacking), ""):
+    lacks = next(filter(None, map(_lacking, config.kinds_of_layers)), "")
+    if config.has_centred_norms or config.has_norm_biases:
+        lacks = "norms that subtract the mean or add a bias"
+    if lacks:
         raise InvalidConfig(
             f"device {device}: {config.architecture} has {lacks}, which is not computed there; use --device cpu"
         )
