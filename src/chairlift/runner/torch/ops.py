@@ -131,9 +131,9 @@ class TorchOps:
             k = self.rms_norm(k, attention.k_norm, attention.eps)
         cos, sin = attention.rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
         blocks, offsets = batch.slots // block_size, batch.slots % block_size
-        keys[blocks, :, offsets] = _rotate(k, cos, sin)
+        keys[blocks, :, offsets] = rotate(k, cos, sin)
         values[blocks, :, offsets] = v
-        return _rotate(q, cos, sin)
+        return rotate(q, cos, sin)
 
     def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
@@ -172,7 +172,7 @@ def _activate(gate_up: Tensor, activation: str) -> Tensor:
     return F.silu(gate) * up
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [T, h, head_dim]: turns each pair (x[i], x[i + head_dim / 2]) by its angle."""
     first, second = x.to(cos.dtype).chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
