@@ -40,7 +40,7 @@ def pool(hidden: Tensor, rows: Rows, pooling: Pooling) -> Tensor:
     if pooling == "max":
         return torch.segment_reduce(wide, "max", lengths=lengths)
     mean = torch.segment_reduce(wide, "mean", lengths=lengths)
-    return mean if pooling == "mean" else mean * lengths[:, None].sqrt()
+    return mean if pooling == "mean" else mean * lengths[:, None].to(wide.dtype).sqrt()
 
 
 def normalized(vectors: Tensor) -> Tensor:

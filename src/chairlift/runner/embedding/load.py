@@ -114,7 +114,7 @@ def _model(
         decoder = build_model(_named(config, tensors.names), ops, tensors, dtype, device, max_len)
         answer = None if embedding.answer is None else _token_ids(settings, source, embedding.answer)
         return DecoderBody(embedding, decoder, device, answer), kernels == "native"
-    encoder_ops = _encoder_ops(kernels, threads)
+    encoder_ops = _encoder_ops(kernels, threads, settings.exact)
     names = embedding.encoder.names
     own = (*names.redundant, "classifier", "head.") if embedding.encoder.head is not None else names.redundant
     alike = NamedAlike(HfTensors(source.folder), names.prefix, own)
@@ -133,19 +133,21 @@ def _named(config: ModelConfig, stored: object) -> ModelConfig:
     return replace(config, names=replace(names, **bare)) if is_bare else config
 
 
-def _encoder_ops(kernels: str, threads: int) -> EncoderOps:
+def _encoder_ops(kernels: str, threads: int, exact: bool) -> EncoderOps:
     if kernels == "native":
         from chairlift.runner.native.encoder import NativeEncoderOps
 
-        return NativeEncoderOps(threads)
+        return NativeEncoderOps(threads, exact)
     return TorchEncoderOps()
 
 
 def _token_ids(settings: Settings, source: Source, answer: AnswerTokens) -> tuple[int, int]:
-    tokenizer = load_tokenizer(source, settings.tokenizer)
     found = []
     for token in (answer.true, answer.false):
-        ids = [token] if isinstance(token, int) else tokenizer.encode(token, add_special=False)
+        if isinstance(token, int):
+            found.append(token)
+            continue
+        ids = load_tokenizer(source, settings.tokenizer).encode(token, add_special=False)
         if len(ids) != 1:
             raise InvalidConfig(f"task rerank: {token!r} is not one token of this model; use a reranker")
         found.append(ids[0])

@@ -86,7 +86,9 @@ class EncoderAssembly:
         self._refuse_unknown()
         return encoder, head
 
-    def _layer(self, index: int, spec: EncoderLayerSpec, rotation: Callable[[Rotation | None, int], Tensor]) -> EncoderLayer:
+    def _layer(
+        self, index: int, spec: EncoderLayerSpec, rotation: Callable[[Rotation | None, int], Tensor]
+    ) -> EncoderLayer:
         names, config, hidden = self.config.names, self.config, self.model.hidden_size
         prefix, heads = names.prefix + names.layer.format(index), spec.attention
         num_up = spec.width * (2 if spec.is_gated else 1)

@@ -1,7 +1,8 @@
 """An encoder's operations by the compiled kernels, for bf16 and float32.
 
-Always: as of `NativeOps`, a row's bits depend on its own input alone; activations other than GELU are torch's, and then
-it does not hold. Keys and values of a layer are laid in blocks, as the kernels of decoders want them.
+Always: with `exact` a row's bits depend on its own input alone, as those of `NativeOps` do; activations other than GELU
+are torch's, and then it does not hold. Keys and values of a layer are laid in blocks, as the kernels of decoders want
+them.
 """
 
 import torch
@@ -16,8 +17,11 @@ from chairlift.runner.ops import Weight
 
 
 class NativeEncoderOps:
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, exact: bool = False) -> None:
+        """exact: all products are by our kernels; others leave those of float32 to torch's library, which is faster on
+        many rows."""
         self._ops = NativeOps(threads)
+        self._exact = exact
         self._others = TorchEncoderOps()
         library = load()
         assert library is not None
@@ -25,9 +29,11 @@ class NativeEncoderOps:
 
     @property
     def is_exact(self) -> bool:
-        return True
+        return self._exact
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
+        if matrix.dtype is torch.float32 and not self._exact:
+            return self._others.weight(matrix, bias)
         return self._ops.weight(matrix, bias)
 
     def add_norm(self, x: Tensor, residual: Tensor | None, norm: Norm, eps: float) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The bodies of the routes of vectors and scores, field by field. Types only: values are checked where they are used."""
+"""The bodies of the routes of vectors and scores, field by field. Types only: values are checked elsewhere."""
 
 import msgspec
 
