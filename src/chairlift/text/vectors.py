@@ -17,7 +17,8 @@ def vectors_of(made: Sequence[bytes], dimensions: int | None = None) -> Vectors:
     if dimensions is None or dimensions == whole.shape[1]:
         return whole
     cut = whole[:, :dimensions]
-    return (cut / np.maximum(_lengths(cut), 1e-12)).astype(np.float32)
+    normalized: Vectors = (cut / np.maximum(_lengths(cut), 1e-12)).astype(np.float32)
+    return normalized
 
 
 def check_dimensions(dimensions: int | None, most: int) -> None:

@@ -109,7 +109,7 @@ def _model(
     """And whether an input's bits are its own."""
     max_len = limits.max_model_len
     if embedding.encoder is None:
-        ops = make_ops(kernels, threads, settings.exact)
+        ops = make_ops(kernels, threads)  # where these are not exact, inputs are computed one by one
         tensors = open_tensors(settings, source, config, dtype, device, threads)
         decoder = build_model(_named(config, tensors.names), ops, tensors, dtype, device, max_len)
         answer = None if embedding.answer is None else _token_ids(settings, source, embedding.answer)
