@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.config.cluster_key import read_key
+from chairlift.config.embedding.find import load_for_task
+from chairlift.config.embedding.serve import for_embedding
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.options.rules import make_router
 from chairlift.config.options.values import check_new
 from chairlift.config.settings import LlmServing, Settings
-from chairlift.config.source import Source, find_source, load_model_config
+from chairlift.config.source import Source, find_source
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
@@ -69,7 +71,9 @@ def find_model(settings: Settings) -> ResolvedModel:
 
         named_template(settings.tool_format)  # refused before anything is loaded
     source = find_source(settings, has_weights=settings.load_format != "dummy")
-    config = load_model_config(source)
+    config = load_for_task(source, settings.task)
+    if config.embedding is not None:
+        settings = for_embedding(settings)
     if source.is_embedded:  # so small a model wanders when sampled: greedy by default
         config = replace(config, sampling=SamplingDefaults(temperature=0.0))
     if settings.tokenizer is not None or settings.compat != LlmServing():
@@ -93,6 +97,10 @@ def load(model: ResolvedModel, on_rank_death: OnDeath = lambda _: None) -> "Load
         preload()
     from chairlift.runner.start.load import load_runner
 
+    if model.config.embedding is not None:
+        from chairlift.runner.embedding.load import load_embedder
+
+        return load_embedder(model.settings, model.source, model.config)
     gc.freeze()  # imports are permanent: spares the many collections of memory measurement
     if model.settings.tensor_parallel == 1:
         return load_runner(model.settings, model.source, model.config)

@@ -98,6 +98,9 @@ class Settings:
         "NAME",
         "how the model writes calls of tools, such as hermes (default: found from the chat template)",
     )
+    task: str = _server("auto", *_choice("auto", "generate", "embed", "rerank"),
+        "what the model makes: text, vectors or scores of pairs; auto: by its files",
+    )  # fmt: skip
     load_format: str = _model("auto", *_choice("auto", "dummy"), "dummy: random weights, for measuring")
     device: str = _model(
         "auto",

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from chairlift.config.version import VERSION as RELEASE
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.events import Admitted, Event, Preempted, Queued, RuleFailed, Shrunk
+from chairlift.core.events import Admitted, Embedded, Event, Preempted, Queued, RuleFailed, Shrunk
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
@@ -116,6 +116,8 @@ class Recorder:
 
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:
+            if isinstance(event, Embedded):  # numbers by the thousand, which tell nothing of scheduling
+                continue
             if self._held is not None and not (isinstance(event, _EARLY) or event.at < self._held.at):
                 self._release()
             self._append(line_of(event))

@@ -35,8 +35,12 @@ class FairShare(Policy):
         self._entered: set[str] = set()
         self._floor = 0.0  # the least counter of users with waiting requests, when last looked at
 
+    def owner(self, view: RequestView) -> str:
+        """Whose share it is served from."""
+        return view.request.attributes.user
+
     def push(self, view: RequestView, now: float) -> None:
-        user, share = view.request.attributes.user, view.request.attributes.share
+        user, share = self.owner(view), view.request.attributes.share
         if share != self._shares.get(user, 1.0):
             self._shares[user] = share
         if user not in self._queues:
@@ -63,7 +67,7 @@ class FairShare(Policy):
         return None
 
     def remove(self, view: RequestView) -> None:
-        user = view.request.attributes.user
+        user = self.owner(view)
         del self._queues[user][view.id]
         if not self._queues[user]:
             del self._queues[user]
@@ -71,10 +75,10 @@ class FairShare(Policy):
     def served(self, view: RequestView, num_prompt: int, num_output: int) -> None:
         prompt, output = self._weights
         tokens = output * num_output + (0 if view.num_preempted else prompt * num_prompt)
-        self._charge(view.request.attributes.user, tokens)
+        self._charge(self.owner(view), tokens)
 
     def decoded(self, views: Sequence[RequestView]) -> None:
-        for user, num_output in Counter([view.request.attributes.user for view in views]).items():
+        for user, num_output in Counter([self.owner(view) for view in views]).items():
             self._charge(user, self._weights[1] * num_output)
 
     def _charge(self, user: str, tokens: float) -> None:
@@ -89,4 +93,4 @@ class FairShare(Policy):
 
     def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
         """The newest request of the most served user."""
-        return max(running, key=lambda s: (self._served.get(s.request.attributes.user, 0.0), s.arrival, s.id)).id
+        return max(running, key=lambda s: (self._served.get(self.owner(s), 0.0), s.arrival, s.id)).id

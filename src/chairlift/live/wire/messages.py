@@ -72,6 +72,7 @@ class Output(msgspec.Struct, array_like=True, frozen=True, gc=False):
     error: str | None = None  # why, when finish is "error"
     error_field: str | None = None  # set when the request was invalid
     marks: list[Mark] | None = None  # of sample 0 since its last output, if the request is traced
+    vector: bytes | None = None  # float32 numbers, of a model that makes them instead of text; before its token
 
 
 class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):
