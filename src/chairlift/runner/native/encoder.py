@@ -1,8 +1,8 @@
 """An encoder's operations by the compiled kernels, for bf16 and float32.
 
-Always: with `exact` a row's bits depend on its own input alone, as those of `NativeOps` do; activations that they do not
-have are torch's, and then it does not hold. Keys and values of a layer are laid in blocks, as the kernels of decoders
-want them.
+Always: with `exact` a row's bits depend on its own input alone, as those of `NativeOps` do; activations that they
+do not have are torch's, and then it does not hold. Keys and values of a layer are laid in blocks, as the kernels of
+decoders want them.
 """
 
 import torch
