@@ -17,6 +17,7 @@ import asyncio
 import itertools
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -71,7 +72,7 @@ class EngineClient:
         self._name = name.encode()
         self._is_cluster = is_cluster
         self._routing = Routing(router or LeastLoaded(), len(addresses))
-        self._links = [self._link(replica, address, None) for replica, address in enumerate(addresses)]
+        self._links = [self._link(replica, address, None, replica) for replica, address in enumerate(addresses)]
         self._looks: list[tuple[LookAtOne, int]] = [
             (partial(look, replica), _MAX_LOOKS) for replica in range(len(addresses))
         ]
@@ -87,17 +88,17 @@ class EngineClient:
         # A request goes on in another replica: why, and whether with its keys and values.
         self.on_moved: Callable[[str, bool], None] = lambda why, with_kv: None
 
-    def _link(self, replica: int, address: str, curve: Curve | None) -> Link:
+    def _link(self, replica: int, address: str, curve: Curve | None, number: int) -> Link:
         hear, lose = partial(self._hear, replica), partial(self._lose, replica)
-        return Link(address, self._name.decode(), hear, lose, curve, None if replica else self.watching)
+        return Link(address, self._name.decode(), hear, lose, curve, None if replica else self.watching, number)
 
     def _send_to_first(self, message: messages.Watch | messages.Explain) -> bool:
         return bool(self._links) and self._links[0].send_if_ready(message)
 
-    def add(self, address: str, curve: Curve, look: LookAtOne) -> int:
-        """A replica on another machine, by number. It takes requests once it answers."""
+    def add(self, address: str, curve: Curve, look: LookAtOne, number: int) -> int:
+        """The place of a replica on another machine. It takes requests once it answers. `number`: for operators."""
         replica = min(self._left, default=len(self._links))
-        link = self._link(replica, address, curve)
+        link = self._link(replica, address, curve, number)
         if replica in self._left:
             self._left.remove(replica)
             self._links[replica], self._looks[replica] = link, (look, _REMOTE_LOOKS)
@@ -126,6 +127,9 @@ class EngineClient:
         for generation in [each for each in self._generations.values() if each.replica == replica]:
             self._resume(generation)
 
+    def renumber(self, replica: int, number: int) -> None:
+        self._links[replica].number = number
+
     def is_linked(self, replica: int) -> bool:
         return self._links[replica].is_ready
 
@@ -138,20 +142,21 @@ class EngineClient:
         return sum(link.num_waiting for link in self._links)
 
     def loads(self) -> list[dict[str, object]]:
-        """Each replica as operators see it."""
-        known = self._routing.replicas
+        """Each replica as operators see it, by number."""
+        known, now = self._routing.replicas, time.monotonic()
+        there = [(link.number, replica, link) for replica, link in enumerate(self._links) if replica not in self._left]
         return [
             {
-                "replica": replica,
+                "replica": number,
                 "address": link.address if link.is_remote else "here",
                 "state": "gone" if not link.is_ready else "draining" if self._roster.is_drained(replica) else "ready",
                 "running": link.num_running,
                 "waiting": link.num_waiting,
                 "queued_tokens": known.queued[replica] if link.is_ready else 0,
                 "known_prefixes": known.prefixes.num_held(replica),
+                **link.seen.shown(now),
             }
-            for replica, link in enumerate(self._links)
-            if replica not in self._left
+            for number, replica, link in sorted(there, key=lambda each: each[:2])
         ]
 
     def submit(
@@ -188,12 +193,12 @@ class EngineClient:
     def forget(self, key: int) -> None:
         self._generations.pop(key, None)
 
-    def drain(self, replica: int, is_on: bool) -> bool:
+    def drain(self, number: int, is_on: bool) -> bool:
         """Asks a replica to be left by its requests, or to take some again; False when it is not there."""
-        is_there = 0 <= replica < len(self._links) and self._links[replica].is_ready
-        if is_there:
-            self._send(replica, messages.Drain(is_on))
-        return is_there
+        link = next((link for link in self._links if link.number == number and link.is_ready), None)
+        if link is not None:
+            link.send(messages.Drain(is_on))
+        return link is not None
 
     @property
     def is_ready(self) -> bool:

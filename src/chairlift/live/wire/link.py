@@ -16,6 +16,7 @@ import zmq
 from chairlift.config.version import VERSION
 from chairlift.live.wire import messages
 from chairlift.live.wire.curve import Curve
+from chairlift.live.wire.seen import Seen
 from chairlift.live.wire.watch_client import WatchClient
 
 _RECONNECT_MS = 20
@@ -33,13 +34,16 @@ class Link:
         lose: Callable[[], None],
         curve: Curve | None = None,
         watching: WatchClient | None = None,
+        number: int = 0,
     ) -> None:
         """`hear` gets all messages but those for the live page, which `watching` gets. `lose`: the engine that was
-        ready is gone. `curve`: for an engine on another machine."""
+        ready is gone. `curve`: for an engine on another machine. `number`: under which operators see it."""
         self.info: messages.EngineInfo | None = None  # of the last engine
         self.num_running = 0
         self.num_waiting = 0
         self.queued = 0  # work, in tokens
+        self.seen = Seen()
+        self.number = number
         self.watching = watching or WatchClient(self.send_if_ready)
         self.is_ready = False
         self.address = address
@@ -133,6 +137,9 @@ class Link:
     def _hear(self, message: messages.FromEngine) -> None:
         if isinstance(message, messages.Snapshot | messages.Explained):
             self.watching.hear(message)
+            return
+        if isinstance(message, messages.Told):
+            self.seen.take(message.figures, time.monotonic())
             return
         if isinstance(message, messages.Step):
             self.num_running, self.num_waiting = message.num_running, message.num_waiting

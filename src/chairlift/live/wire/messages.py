@@ -3,7 +3,8 @@
 Front end to engine: `Hello` once, then `Submit` and `Abort`. Engine to front end: `Ready` in answer to `Hello`, then
 one `Step` per step and front end with all of its outputs. A request is named by a key that its front end chose; its n
 samples by their index. A front end with an open live page sends `Watch` and gets a `Snapshot` a second. Where there are
-several replicas, `Step` tells the load too, `Prefixes` what is cached; `Move` and `Moved` take a request to another.
+several replicas, `Step` tells the load too, `Prefixes` what is cached, `Told` figures for operators; `Move` and `Moved`
+take a request to another.
 """
 
 import dataclasses
@@ -16,6 +17,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
 from chairlift.live.moving.ticket import Ticket
+from chairlift.telemetry.metrics.figures import Figures
 from chairlift.telemetry.phases import Mark
 
 
@@ -80,6 +82,10 @@ class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):
     num_waiting: int
     queued: int = 0  # work before a new request's own, in tokens; of one of several replicas
     num_taken: int = 0  # requests of this front end so far
+
+
+class Told(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    figures: Figures
 
 
 class Prefixes(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -156,7 +162,7 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
 
 
 ToEngine = Hello | Submit | Abort | Move | Proven | Watch | Explain | AskPrefixes | Drain
-FromEngine = Ready | Step | Moved | Prefixes | Draining | Snapshot | Explained
+FromEngine = Ready | Step | Told | Moved | Prefixes | Draining | Snapshot | Explained
 
 
 def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:
