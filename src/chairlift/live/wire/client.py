@@ -17,7 +17,6 @@ import asyncio
 import itertools
 import logging
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -41,6 +40,7 @@ from chairlift.live.wire.generation import Generation, Listener
 from chairlift.live.wire.link import Link
 from chairlift.live.wire.messages import Submit
 from chairlift.live.wire.roster import Roster
+from chairlift.live.wire.service_told import ServiceTold
 from chairlift.live.wire.watch_client import WatchClient
 
 DEATH, DRAIN, ROLE = "death", "drain", "role"  # why requests move
@@ -83,6 +83,7 @@ class EngineClient:
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
         self._roster = Roster(roles)
+        self._service = ServiceTold(self._send)
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
         self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
         # A request goes on in another replica: why, and whether with its keys and values.
@@ -143,18 +144,14 @@ class EngineClient:
 
     def loads(self) -> list[dict[str, object]]:
         """Each replica as operators see it, by number."""
-        known, now = self._routing.replicas, time.monotonic()
+        known = self._routing.replicas
         there = [(link.number, replica, link) for replica, link in enumerate(self._links) if replica not in self._left]
         return [
             {
                 "replica": number,
-                "address": link.address if link.is_remote else "here",
-                "state": "gone" if not link.is_ready else "draining" if self._roster.is_drained(replica) else "ready",
-                "running": link.num_running,
-                "waiting": link.num_waiting,
+                **link.shown(self._roster.is_drained(replica)),
                 "queued_tokens": known.queued[replica] if link.is_ready else 0,
                 "known_prefixes": known.prefixes.num_held(replica),
-                **link.seen.shown(now),
             }
             for number, replica, link in sorted(there, key=lambda each: each[:2])
         ]
@@ -240,10 +237,12 @@ class EngineClient:
     def _hear(self, replica: int, message: messages.FromEngine) -> None:
         if isinstance(message, messages.Step):
             self._routing.tell(replica, message.queued, message.num_running, message.num_taken)
-            generations = self._generations
+            generations, is_counting = self._generations, self._service.is_on
             for output in message.outputs:
                 generation = generations.get(output.key)
                 if generation is not None:
+                    if is_counting and output.token is not None:
+                        self._service.count(replica, generation.service_of(output))
                     generation.put(output)
             if self._roster.is_prefill(replica):
                 self._hand_over(replica, message)
@@ -273,6 +272,7 @@ class EngineClient:
         self._routing.begin(replica)
         self._stop_looking(replica)
         self._roster.come(replica, ready.info.fingerprint)
+        self._service.come(replica, ready.info.counts_users)
         was_drained = self._roster.is_drained(replica)
         if was_drained and not ready.is_draining:  # the engine before was, and has died
             self._send(replica, messages.Drain(True))
@@ -302,6 +302,7 @@ class EngineClient:
     def _forget_replica(self, replica: int) -> None:
         self._routing.end(replica)
         self._roster.go(replica)
+        self._service.go(replica)
         if not self._roster.ready:
             self._is_ready.clear()
 

@@ -200,6 +200,8 @@ class EngineProcess:
                 self._welcome(front_end)
             elif isinstance(message, messages.AskPrefixes):
                 self._tell_whole(front_end)
+            elif isinstance(message, messages.Elsewhere):
+                self._switchboard.engine.served_elsewhere(message.services)
             elif isinstance(message, messages.Drain):
                 self._is_draining = message.is_on
                 if self._counting is not None:

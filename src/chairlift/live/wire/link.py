@@ -61,6 +61,16 @@ class Link:
     def is_remote(self) -> bool:
         return self._curve is not None
 
+    def shown(self, is_drained: bool) -> dict[str, object]:
+        """As operators see it."""
+        return {
+            "address": self.address if self.is_remote else "here",
+            "state": "gone" if not self.is_ready else "draining" if is_drained else "ready",
+            "running": self.num_running,
+            "waiting": self.num_waiting,
+            **self.seen.shown(time.monotonic()),
+        }
+
     async def run(self) -> None:
         """Stays connected until cancelled."""
         while True:

@@ -15,6 +15,7 @@ from chairlift.config.version import VERSION
 from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
+from chairlift.core.policy import Service
 from chairlift.core.score import TokenScore
 from chairlift.live.moving.ticket import Ticket
 from chairlift.telemetry.metrics.figures import Figures
@@ -113,6 +114,12 @@ class Draining(msgspec.Struct, tag=True, array_like=True, frozen=True):
     is_on: bool
 
 
+class Elsewhere(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """What users were served in other replicas since the message before, as far as this front end sees it."""
+
+    services: list[Service]
+
+
 class Proven(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """A front end has failed a request that kept ending the engine: that counts as progress."""
 
@@ -150,6 +157,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     fingerprint: str | None = None  # None: answers are not exact
     version: str = VERSION
     moves_kv: bool = False  # requests can leave it with their keys and values
+    counts_users: bool = False  # its policy goes by what users are served in other replicas too
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -161,7 +169,7 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     clock: float = 0.0  # the engine's monotonic clock when this was sent, which is another on another machine
 
 
-ToEngine = Hello | Submit | Abort | Move | Proven | Watch | Explain | AskPrefixes | Drain
+ToEngine = Hello | Submit | Abort | Move | Proven | Watch | Explain | AskPrefixes | Drain | Elsewhere
 FromEngine = Ready | Step | Told | Moved | Prefixes | Draining | Snapshot | Explained
 
 

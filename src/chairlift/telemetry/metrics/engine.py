@@ -78,7 +78,7 @@ class EngineMetrics:
     def aborted(self, *_: object, **__: object) -> None:
         """An event follows."""
 
-    failed = rolled_back = leaving = arrived = aborted
+    failed = rolled_back = leaving = arrived = served_elsewhere = aborted
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
