@@ -29,6 +29,7 @@ from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.news import PrefixChanges
+from chairlift.core.routing.replicas import members
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.rules.least_loaded import LeastLoaded
@@ -41,7 +42,7 @@ from chairlift.live.wire.link import Link
 from chairlift.live.wire.messages import Submit
 from chairlift.live.wire.roster import Roster
 from chairlift.live.wire.service_told import ServiceTold
-from chairlift.live.wire.watch_client import WatchClient
+from chairlift.live.wire.watched import Watched
 
 DEATH, DRAIN, ROLE = "death", "drain", "role"  # why requests move
 _LOOK_S = 0.02  # between two looks for the word how an engine ended
@@ -68,7 +69,8 @@ class EngineClient:
         may be added. `roles`: of each, if they have any."""
         self.info: messages.EngineInfo | None = None  # of the replica with the tightest limits; None: no engine yet
         self.num_held = 0  # outputs held for slow clients
-        self.watching = WatchClient(self._send_to_first)  # the page shows the first replica
+        self._watched = Watched(self._send)
+        self.watching = self._watched.client
         self._name = name.encode()
         self._is_cluster = is_cluster
         self._routing = Routing(router or LeastLoaded(), len(addresses))
@@ -91,10 +93,7 @@ class EngineClient:
 
     def _link(self, replica: int, address: str, curve: Curve | None, number: int) -> Link:
         hear, lose = partial(self._hear, replica), partial(self._lose, replica)
-        return Link(address, self._name.decode(), hear, lose, curve, None if replica else self.watching, number)
-
-    def _send_to_first(self, message: messages.Watch | messages.Explain) -> bool:
-        return bool(self._links) and self._links[0].send_if_ready(message)
+        return Link(address, self._name.decode(), hear, lose, curve, number)
 
     def add(self, address: str, curve: Curve, look: LookAtOne, number: int) -> int:
         """The place of a replica on another machine. It takes requests once it answers. `number`: for operators."""
@@ -150,6 +149,7 @@ class EngineClient:
             {
                 "replica": number,
                 **link.shown(self._roster.is_drained(replica)),
+                "is_watched": replica == self._watched.replica,
                 "queued_tokens": known.queued[replica] if link.is_ready else 0,
                 "known_prefixes": known.prefixes.num_held(replica),
             }
@@ -221,6 +221,7 @@ class EngineClient:
             await self._broken
         finally:
             runs, self._runs, self._broken = list(self._runs.values()), {}, None
+            self.watching.lose()
             for run in runs:
                 run.cancel()
             await asyncio.gather(*runs, return_exceptions=True)
@@ -254,8 +255,11 @@ class EngineClient:
             self._learn(replica, message)
         elif isinstance(message, messages.Draining):
             self._set_draining(replica, message.is_on)
+        elif isinstance(message, messages.Snapshot | messages.Explained):
+            self._watched.hear(replica, message)
         elif isinstance(message, messages.Ready):
             self._welcome(replica, message)
+            self._watched.come(replica)
 
     def _learn(self, replica: int, message: messages.Prefixes) -> None:
         changes = PrefixChanges(message.version, message.published, message.lost)
@@ -303,6 +307,7 @@ class EngineClient:
         self._routing.end(replica)
         self._roster.go(replica)
         self._service.go(replica)
+        self._watched.go(replica, members(self._roster.ready))
         if not self._roster.ready:
             self._is_ready.clear()
 
