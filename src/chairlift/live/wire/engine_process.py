@@ -57,6 +57,7 @@ class EngineProcess:
         self._note = note
         self._max_sleep_ms = None if max_sleep_s is None else round(1000 * max_sleep_s)
         self._interrupted = InterruptedWork({}, was_killed=False) if note is None else note.take()
+        self._suspects = dict(self._interrupted.keys)  # not told yet, by front end
         self._info = info
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(messages.ToEngine)
@@ -220,7 +221,8 @@ class EngineProcess:
     def _welcome(self, front_end: FrontEnd) -> None:
         self._told[front_end], self._taken[front_end] = (0, 0, 0), 0
         left = self._interrupted
-        suspects = left.keys.get(front_end, [])
+        # Once: a front end that was cut off and comes back is not to blame them for the same death again.
+        suspects = self._suspects.pop(front_end, [])
         ready = messages.Ready(
             self._info, suspects, left.is_alone, left.was_killed, self._is_draining, time.monotonic()
         )
