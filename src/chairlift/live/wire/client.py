@@ -69,7 +69,7 @@ class EngineClient:
         may be added. `roles`: of each, if they have any."""
         self.info: messages.EngineInfo | None = None  # of the replica with the tightest limits; None: no engine yet
         self.num_held = 0  # outputs held for slow clients
-        self._watched = Watched(self._send)
+        self._watched = Watched(self._send_if_ready)
         self.watching = self._watched.client
         self._name = name.encode()
         self._is_cluster = is_cluster
@@ -85,7 +85,7 @@ class EngineClient:
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
         self._roster = Roster(roles)
-        self._service = ServiceTold(self._send)
+        self._service = ServiceTold(self._send_if_ready)
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
         self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
         # A request goes on in another replica: why, and whether with its keys and values.
@@ -192,10 +192,7 @@ class EngineClient:
 
     def drain(self, number: int, is_on: bool) -> bool:
         """Asks a replica to be left by its requests, or to take some again; False when it is not there."""
-        link = next((link for link in self._links if link.number == number and link.is_ready), None)
-        if link is not None:
-            link.send(messages.Drain(is_on))
-        return link is not None
+        return any(link.number == number and link.send_if_ready(messages.Drain(is_on)) for link in self._links)
 
     @property
     def is_ready(self) -> bool:
@@ -398,6 +395,9 @@ class EngineClient:
         """Replicas that may take a request, as bits."""
         num_replicas = len(self._links) - len(self._left)
         return self._roster.takers(generation.fingerprint, generation.num_made > 0, num_replicas)
+
+    def _send_if_ready(self, replica: int, message: messages.ToEngine) -> bool:
+        return self._links[replica].send_if_ready(message)
 
     def _send(self, replica: int, message: messages.ToEngine) -> None:
         self._links[replica].send(message)

@@ -161,6 +161,11 @@ class Link:
         if _has_message(monitor) and not self._over.done():
             self._over.set_result(None)
 
+    def send_if_ready(self, message: messages.ToEngine) -> bool:
+        if self.is_ready:
+            self.send(message)
+        return self.is_ready
+
     def send(self, message: messages.ToEngine) -> None:
         assert self._socket is not None
         if self._ahead_s and isinstance(message, messages.Submit) and message.expires is not None:

@@ -14,7 +14,7 @@ from chairlift.live.wire.messages import Elsewhere
 
 
 class ServiceTold:
-    def __init__(self, send: Callable[[int, Elsewhere], None]) -> None:
+    def __init__(self, send: Callable[[int, Elsewhere], object]) -> None:
         self._send = send
         self._replicas = 0  # those that are to be told; bits
         self._service = FleetService()

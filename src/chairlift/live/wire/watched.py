@@ -7,15 +7,14 @@ from chairlift.live.wire.watch_client import WatchClient
 
 
 class Watched:
-    def __init__(self, send: Callable[[int, Watch | Explain], None]) -> None:
+    def __init__(self, send: Callable[[int, Watch | Explain], bool]) -> None:
+        """`send` is False when the replica is not there."""
         self.client = WatchClient(self._send_to_it)
         self.replica: int | None = None  # None: none is there
         self._send = send
 
     def _send_to_it(self, message: Watch | Explain) -> bool:
-        if self.replica is not None:
-            self._send(self.replica, message)
-        return self.replica is not None
+        return self.replica is not None and self._send(self.replica, message)
 
     def come(self, replica: int) -> None:
         if self.replica is None:

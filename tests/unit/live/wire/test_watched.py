@@ -10,9 +10,10 @@ class Page:
         self.seen: list[bytes] = []
         self.watched = Watched(self._send)
 
-    def _send(self, replica: int, message: Watch | Explain) -> None:
+    def _send(self, replica: int, message: Watch | Explain) -> bool:
         assert message == Watch(True)
         self.sent.append(replica)
+        return True
 
     def put(self, snapshot: Snapshot) -> None:
         self.seen.append(snapshot.data)
