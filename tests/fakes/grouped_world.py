@@ -20,7 +20,7 @@ from chairlift.core.events import Admitted, Event, Preempted
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.ports import Drafter, Runner
+from chairlift.core.ports import Runner
 from chairlift.core.scheduling.invariants import check
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
@@ -132,8 +132,9 @@ def run_both_ways(
     return kinds
 
 
-def make_scheduler(limits: Limits, preemption: Preemption, drafter: Drafter | None = None) -> Scheduler:
-    return Scheduler(limits, Fcfs(), preemption=preemption, drafter=drafter)
+def make_scheduler(limits: Limits, preemption: Preemption, has_prefix_index: bool = True) -> Scheduler:
+    """has_prefix_index: released pages may stay as they are; else they are blank at once."""
+    return Scheduler(limits, Fcfs(), preemption=preemption, has_prefix_index=has_prefix_index)
 
 
 def cuda_runners(

@@ -35,5 +35,5 @@ def test_the_logits_are_those_of_a_full_cache(monkeypatch: pytest.MonkeyPatch, e
     limits = grouped_limits(CONFIG, limits)
     runners, kv = cuda_runners(CONFIG, limits, torch.float32, CPU, 0, exact)
     arrivals = {0: [make_samples(1, [1, 2, 3] * 4, 2, 3, temperature=0.0)], 2: [make_samples(3, [4, 5], 1, 8)]}
-    kinds = run_both_ways(runners, kv, make_scheduler(limits, Preemption()), arrivals)
+    kinds = run_both_ways(runners, kv, make_scheduler(limits, Preemption(), has_prefix_index=False), arrivals)
     assert kinds["compared"] >= 10
