@@ -23,7 +23,7 @@ def test_the_logits_are_those_of_a_full_cache(has_index: bool, exact: bool, head
     """Prompts of up to 900 tokens in chunks of 256, so that tiles of queries begin far behind the first key."""
     config = windowed("wwFwwwF", window=100, head_dim=head_dim, max_model_len=1024, **SHAPE)
     limits = Limits(
-        vocab_size=1000, max_model_len=1024, block_size=16, num_blocks=150, max_running=8, max_step_tokens=256
+        vocab_size=1000, max_model_len=1024, block_size=16, num_blocks=200, max_running=8, max_step_tokens=256
     )
     limits = grouped_limits(config, limits)
     preemption = Preemption(mode="swap", num_host_blocks=400)

@@ -102,6 +102,11 @@ def _within_pool(limits: Limits, settings: Settings) -> Limits:
     """Where the pool holds no request of full length: refuses a length that was asked for, lowers the model's."""
     if limits.max_model_len <= limits.max_pool_tokens:
         return limits
+    if limits.max_pool_tokens == 0:
+        raise InvalidConfig(
+            f"num_blocks {limits.num_blocks} hold no token: with the model's windows one takes "
+            f"{limits.windows.pages_per_block} blocks; raise --num-blocks, --kv-memory or, on a GPU, --memory"
+        )
     if settings.max_model_len is not None and not settings.compat.can_clip_max_model_len:
         raise InvalidConfig(
             f"max_model_len {limits.max_model_len} is more than the {limits.max_pool_tokens} tokens that the KV cache "
