@@ -10,6 +10,8 @@ import torch
 from chairlift.build import make_engine
 from chairlift.config.families.family import Family
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
+from chairlift.config.families.mixtral import MIXTRAL
+from chairlift.config.families.qwen_moe import QWEN3_MOE
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.ids import RequestId
@@ -63,6 +65,15 @@ CONFIGS = {
     "mistral": uniform_model(**SHAPE | {"architecture": "MistralForCausalLM", "sliding_window": 37}),
     "gemma2": read(GEMMA2, query_pre_attn_scalar=24, attn_logit_softcapping=0.5, final_logit_softcapping=2.0),
     "gemma3": read(GEMMA3, query_pre_attn_scalar=24, sliding_window_pattern=2),
+    "mixtral": read(MIXTRAL, num_local_experts=5, num_experts_per_tok=2),
+    "qwen3-moe": read(
+        QWEN3_MOE,
+        num_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=72,
+        mlp_only_layers=[1],
+        sliding_window=None,
+    ),
     "declared": declared(),
 }
 LIMITS = Limits(

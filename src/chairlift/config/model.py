@@ -45,15 +45,41 @@ class AttentionSpec:
         return self.num_heads != self.num_kv_heads
 
 
-ACTIVATIONS = ("silu", "gelu_tanh")
+# Of the activation "clamped": gate * sigmoid(STEEPNESS * gate) * (up + 1), gate at most CLAMP, up within +-CLAMP.
+CLAMP, STEEPNESS = 7.0, 1.702
+ACTIVATIONS = ("silu", "gelu_tanh", "clamped")
+SCORES = ("softmax", "chosen", "sigmoid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsSpec:
+    """A mixture: each token chooses some of many feed-forwards of one width and adds up what they give, weighed."""
+
+    count: int
+    num_chosen: int
+    scores: str = "softmax"  # of SCORES: softmax over all experts, over the chosen ones, or sigmoid
+    is_normalised: bool = False  # weights of the chosen are divided by their sum
+    factor: float = 1.0  # of all weights
+    has_correction: bool = False  # a number for each expert is added to its score for the choice alone
+    num_groups: int = 1  # of neighbours, among which those with the largest sum of two scores are chosen first
+    num_chosen_groups: int = 1
+    shared_width: int = 0  # of the feed-forward that every token takes beside; 0: there is none
+    has_router_bias: bool = False
+    has_bias: bool = False  # of each expert's matrices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForwardSpec:
     """down(activation(gate(x)) * up(x))"""
 
-    width: int
+    width: int  # of one expert, where there are several
     activation: str = "silu"  # one of ACTIVATIONS
+    experts: ExpertsSpec | None = None
+
+    @property
+    def dense_width(self) -> int:
+        """Of what every token takes; 0: nothing."""
+        return self.width if self.experts is None else self.experts.shared_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +111,13 @@ class Names:
     output: str = "self_attn.o_proj"
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
     down: str = "mlp.down_proj"
+    router: str = "mlp.gate"
+    correction: str = "mlp.gate.e_score_correction_bias"  # whole
+    # Of experts; {} stands for the expert's number where each has tensors of its own.
+    expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
+    expert_down: str = "mlp.experts.{}.down_proj"
+    shared_gate_up: tuple[str, ...] = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")
+    shared_down: str = "mlp.shared_experts.down_proj"
     before_attention: str = "input_layernorm"
     after_attention: str = ""
     before_feed_forward: str = "post_attention_layernorm"

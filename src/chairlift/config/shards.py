@@ -57,6 +57,11 @@ def largest_shard(config: ModelConfig, count: int) -> ModelConfig:
 def check_cuts(config: ModelConfig, count: int) -> None:
     """Refuses a number of ranks that the model cannot be cut for."""
     for spec in config.kinds_of_layers:
+        if count > 1 and spec.feed_forward.experts is not None:
+            raise InvalidConfig(
+                f"tensor_parallel {count}: experts are not cut into parts; use --tensor-parallel 1 and, for several "
+                "GPUs, --replicas"
+            )
         heads, groups = spec.attention.num_heads, spec.attention.num_kv_heads
         if count > groups and (count % groups or heads // groups % (count // groups)):
             raise InvalidConfig(
@@ -133,6 +138,7 @@ def _layer_cuts(
     config: ModelConfig, own: ModelConfig, index: int, spec: LayerSpec, part: LayerSpec, rank: Rank
 ) -> dict[tuple[str, tuple[int, ...]], Cut]:
     whole, ours = layer_tensors(config, index), layer_tensors(own, index)
+    assert whole.gate_up and whole.down and ours.gate_up and ours.down, "check_cuts refuses experts"
     dim, heads = spec.attention.head_dim, spec.attention
     (q_low, q_high), (k_low, k_high) = _heads(heads, rank)
     queries, keys = (q_low * dim, q_high * dim), (k_low * dim, k_high * dim)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from chairlift.config.model import LayerSpec, ModelConfig, Names
+from chairlift.config.model import ExpertsSpec, LayerSpec, ModelConfig, Names
 
 
 class Part(NamedTuple):
@@ -27,16 +27,29 @@ class Matrix(NamedTuple):
     bias: tuple[Part, ...] = ()
 
 
+class ExpertTensors(NamedTuple):
+    """A part is one expert's, all of an expert before those of the next, or it has the same part of every expert,
+    [experts, ...]."""
+
+    router: Matrix  # [experts, hidden]
+    correction: Part | None
+    gate_up: Matrix
+    down: Matrix
+
+
 class LayerTensors(NamedTuple):
     qkv: Matrix
     output: Matrix
-    gate_up: Matrix
-    down: Matrix
+    gate_up: Matrix | None  # None: every token takes nothing but experts
+    down: Matrix | None
     norms: dict[str, Part]  # by their names in `Names`; those that the layer has
+    experts: ExpertTensors | None = None
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
-        return self.qkv, self.output, self.gate_up, self.down
+        experts = () if self.experts is None else (self.experts.router, self.experts.gate_up, self.experts.down)
+        found = (self.qkv, self.output, self.gate_up, self.down, *experts)
+        return tuple(matrix for matrix in found if matrix is not None)
 
 
 class EndTensors(NamedTuple):
@@ -55,19 +68,46 @@ def end_tensors(config: ModelConfig) -> EndTensors:
 
 def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
     layer, names, hidden = config.layers[index], config.names, config.hidden_size
-    heads, inner = layer.attention, layer.feed_forward.width
+    heads, inner, mixture = layer.attention, layer.feed_forward.dense_width, layer.feed_forward.experts
+    gate_up, down = (names.shared_gate_up, names.shared_down) if mixture else (names.gate_up, names.down)
     prefix = names.layer.format(index)
     q_rows, kv_rows = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
     paired = (heads.num_heads, heads.num_kv_heads, 0) if names.has_paired_rows else (0, 0, 0)
     return LayerTensors(
         qkv=_stacked(prefix, names.qkv, (q_rows, kv_rows, kv_rows), hidden, heads.has_bias, paired),
         output=_stacked(prefix, (names.output,), (hidden,), q_rows),
-        gate_up=_stacked(prefix, names.gate_up, (inner, inner), hidden),
-        down=_stacked(prefix, (names.down,), (hidden,), inner),
+        gate_up=_stacked(prefix, gate_up, (inner, inner), hidden) if inner else None,
+        down=_stacked(prefix, (down,), (hidden,), inner) if inner else None,
         norms={
             role: Part(f"{prefix}{getattr(names, role)}.weight", (size,), offset=_offset(names, role))
             for role, size in _norms(layer, hidden).items()
         },
+        experts=_experts(prefix, names, mixture, layer.feed_forward.width, hidden) if mixture else None,
+    )
+
+
+def _experts(prefix: str, names: Names, mixture: ExpertsSpec, width: int, hidden: int) -> ExpertTensors:
+    correction = Part(f"{prefix}{names.correction}", (mixture.count,)) if mixture.has_correction else None
+    return ExpertTensors(
+        router=_stacked(prefix, (names.router,), (mixture.count,), hidden, mixture.has_router_bias),
+        correction=correction,
+        gate_up=_of_each(prefix, names.expert_gate_up, mixture, 2 * width, hidden),
+        down=_of_each(prefix, (names.expert_down,), mixture, hidden, width),
+    )
+
+
+def _of_each(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
+    """A file that keeps all rows in one tensor has one name for it."""
+    rows //= len(names)
+    if "{}" in names[0]:
+        owners: list[tuple[str, tuple[int, ...]]] = [
+            (prefix + name.format(expert), ()) for expert in range(mixture.count) for name in names
+        ]
+    else:
+        owners = [(prefix + name, (mixture.count,)) for name in names]
+    return Matrix(
+        tuple(Part(f"{name}.weight", (*count, rows, columns)) for name, count in owners),
+        tuple(Part(f"{name}.bias", (*count, rows)) for name, count in owners) if mixture.has_bias else (),
     )
 
 
@@ -105,6 +145,8 @@ def expected_parts(config: ModelConfig) -> Iterator[Part]:
         layer = layer_tensors(config, index)
         for matrix in layer.matrices:
             yield from (*matrix.parts, *matrix.bias)
+        if layer.experts is not None and layer.experts.correction is not None:
+            yield layer.experts.correction
         yield from layer.norms.values()
 
 
@@ -140,7 +182,9 @@ def weight_bytes(config: ModelConfig, itemsize: int, layer_itemsize: int) -> int
 GGUF_NAMES = Names(
     embedding="token_embd", norm="output_norm", head="output", layer="blk.{}.",
     qkv=("attn_q", "attn_k", "attn_v"), q_norm="attn_q_norm", k_norm="attn_k_norm", output="attn_output",
-    gate_up=("ffn_gate", "ffn_up"), down="ffn_down",
+    gate_up=("ffn_gate", "ffn_up"), down="ffn_down", router="ffn_gate_inp", correction="exp_probs_b.bias",
+    expert_gate_up=("ffn_gate_exps", "ffn_up_exps"), expert_down="ffn_down_exps",
+    shared_gate_up=("ffn_gate_shexp", "ffn_up_shexp"), shared_down="ffn_down_shexp",
     before_attention="attn_norm", after_attention="post_attention_norm",
     before_feed_forward="ffn_norm", after_feed_forward="post_ffw_norm",
 )  # fmt: skip

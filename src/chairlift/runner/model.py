@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chairlift.config.model import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import Cache, KvCache
-from chairlift.runner.ops import Attention, Batch, Ops, Weight
+from chairlift.runner.ops import Attention, Batch, Experts, Ops, Weight
 
 OnLayer = Callable[[], None]  # called before each layer
 
@@ -51,8 +51,10 @@ class Layer:
     attention: Attention
     qkv: Weight  # [(H + 2K) * D, E]: rows of q, then k, then v
     output: Weight  # [E, H * D]
-    gate_up: Weight  # [2F, E]: rows of the gate, then of the up projection
-    down: Weight  # [E, F]
+    # What every token takes; None: there are experts alone.
+    gate_up: Weight | None  # [2F, E]: rows of the gate, then of the up projection
+    down: Weight | None  # [E, F]
+    experts: Experts | None
     # Norms [E]; None: there is none.
     before_attention: Tensor | None
     after_attention: Tensor | None
@@ -95,10 +97,19 @@ class Decoder:
             x = x if layer.after_attention is None else ops.rms_norm(x, layer.after_attention, eps)
             factor = layer.spec.residual_factor
             x, residual = ops.add_rms_norm(x, residual, layer.before_feed_forward, eps, factor)
-            x = layer.down.linear(ops.gated(layer.gate_up, x, layer.spec.feed_forward.activation))
+            x = self._feed_forward(x, layer)
             x = x if layer.after_feed_forward is None else ops.rms_norm(x, layer.after_feed_forward, eps)
         x, _ = ops.add_rms_norm(x, residual, self.norm, eps, factor)
         return x
+
+    def _feed_forward(self, x: Tensor, layer: Layer) -> Tensor:
+        y = None
+        if layer.gate_up is not None and layer.down is not None:
+            y = layer.down.linear(self.ops.gated(layer.gate_up, x, layer.spec.feed_forward.activation))
+        if layer.experts is not None:
+            y = self.ops.experts(x, layer.experts, y)
+        assert y is not None
+        return y
 
     def logits(self, hidden: Tensor) -> Tensor:
         logits, cap = self.head.logits(hidden), self.config.logit_cap

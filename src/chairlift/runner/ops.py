@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec
+from chairlift.config.model import AttentionSpec, ExpertsSpec, FeedForwardSpec
 from chairlift.runner.sampling.table import Samples
 
 
@@ -52,6 +52,39 @@ class Attention:
     eps: float
 
 
+class ExpertWeight(Protocol):
+    """A matrix [out, in] of each expert, in the layout of the operations that made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EachWeight:
+    """Experts' matrices as weights of their own."""
+
+    weights: tuple[Weight, ...]
+
+
+def each_weight(make: MakeWeight, matrix: Tensor, bias: Tensor | None) -> EachWeight:
+    """Of matrix [X, out, in] and bias [X, out]."""
+    biases = [None] * len(matrix) if bias is None else list(bias)
+    return EachWeight(tuple(make(own, own_bias) for own, own_bias in zip(matrix, biases, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A layer's mixture. X experts, each of inner width F."""
+
+    spec: FeedForwardSpec
+    router: Weight  # [X, E]
+    correction: Tensor | None  # float32 [X]
+    gate_up: ExpertWeight  # [2F, E] each: rows of the gate, then of the up projection
+    down: ExpertWeight  # [E, F] each
+
+    @property
+    def rule(self) -> ExpertsSpec:
+        assert self.spec.experts is not None
+        return self.spec.experts
+
+
 class Ops(Protocol):
     """Gains of norms are float32 at least."""
 
@@ -72,6 +105,13 @@ class Ops(Protocol):
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         """weight [2 * F, E], x [T, E] -> activation(first half of the product) * second half, [T, F]."""
+
+    def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
+        """As `weight`, of every expert: matrix [X, out, in], bias [X, out]."""
+
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+        """What the experts that each row of x [T, E] chooses give, weighed and added up in the order of the choices,
+        to `shared` if there is one. -> [T, E]; may overwrite `shared`."""
 
     def cap(self, logits: Tensor, cap: float) -> Tensor:
         """cap * tanh(logits / cap), float32 [T, V]; may overwrite them."""

@@ -18,6 +18,7 @@ from chairlift.config.tensors import LayerTensors, Part, end_tensors, layer_tens
 from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.telemetry.logit_files import Logits
+from chairlift.verify.mixture import Mixture, fed_forward
 
 
 def logits_of(
@@ -56,8 +57,10 @@ class _Layer:
         self._spec = spec
         self._eps = eps
         self._qkv, self._output, self._gate_up, self._down = (
-            torch.cat([read(part) for part in matrix.parts]) for matrix in tensors.matrices
+            torch.cat([read(part) for part in matrix.parts]) if matrix else None
+            for matrix in (tensors.qkv, tensors.output, tensors.gate_up, tensors.down)
         )
+        self._experts = Mixture(spec.feed_forward, tensors.experts, read) if tensors.experts else None
         self._bias = torch.cat([read(part) for part in tensors.qkv.bias]) if tensors.qkv.bias else None
         self._gains = {role: read(part) + part.offset for role, part in tensors.norms.items()}
 
@@ -72,15 +75,14 @@ class _Layer:
         return _normed(x, self._gains[role], self._eps) if role in self._gains else x
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        gate, up = (x @ self._gate_up.T).chunk(2, dim=1)
-        if self._spec.feed_forward.activation == "silu":
-            active = gate / (1.0 + torch.exp(-gate))
-        else:
-            active = 0.5 * gate * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (gate + 0.044715 * gate**3)))
-        return (active * up) @ self._down.T
+        y = torch.zeros_like(x) if self._experts is None else self._experts.through(x)
+        if self._gate_up is not None and self._down is not None:
+            y = y + fed_forward(x, self._gate_up, self._down, self._spec.feed_forward.activation)
+        return y
 
     def _attention(self, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
+        assert self._qkv is not None and self._output is not None
         qkv = x @ self._qkv.T if self._bias is None else x @ self._qkv.T + self._bias
         heads = qkv.reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
         q, k, v = torch.split(heads, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads])

@@ -27,12 +27,14 @@ _CPU = torch.device("cpu")
 _GIB = 2**30
 
 
-def why_not(config: ModelConfig) -> str:
-    """Why it cannot be compared with; empty: it can."""
+def why_not(config: ModelConfig, is_folder: bool = True) -> str:
+    """Why it cannot be compared with; empty: it can. is_folder: transformers can open the model itself."""
     if find_spec("transformers") is None:
         return "it is not installed"
     if not hasattr(import_module("transformers"), config.architecture):
         return f"it does not know {config.architecture}"
+    if not is_folder and any(layer.feed_forward.experts for layer in config.layers):
+        return "it keeps experts in other tensors than this file"
     wanted, free = weight_bytes(config, 4, 4), hardware.free_memory(_CPU)
     if wanted > free * 0.8:
         return f"transformers needs {wanted / _GIB:.0f} GiB for the model in float32, {free / _GIB:.0f} GiB are free"
@@ -56,12 +58,17 @@ def logits_of(
     return found
 
 
+def is_folder(model: ResolvedModel) -> bool:
+    """Whether transformers can open it itself."""
+    has_own = model.source.kind == "folder" and model.source.model_cfg is None
+    return has_own and model.settings.load_format != "dummy"
+
+
 def _opened(model: ResolvedModel, tensors: Callable[[], TensorSource], rounded: torch.dtype) -> Any:
     transformers: Any = import_module("transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    has_own = model.source.kind == "folder" and model.source.model_cfg is None
-    if has_own and model.settings.load_format != "dummy":
+    if is_folder(model):
         reference = transformers.AutoModelForCausalLM.from_pretrained(
             model.source.path, dtype=torch.float32, attn_implementation="eager", local_files_only=True
         )

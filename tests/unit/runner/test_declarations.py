@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import LayerSpec
+from chairlift.config.model import ExpertsSpec, LayerSpec
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder, Model
 from chairlift.runner.native.ops import NativeOps, available
@@ -79,10 +79,13 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
         assert len({getattr(layer.attention, name) for layer in layers}) > 1, name
     assert any(layer.attention.rotation is None for layer in layers)
     assert len({layer.feed_forward for layer in layers}) > 1
+    mixtures = [layer.feed_forward.experts for layer in layers if layer.feed_forward.experts]
+    for name in ExpertsSpec.__dataclass_fields__.keys() - {"count"}:
+        assert len({getattr(mixture, name) for mixture in mixtures}) > 1, name
     norms = {(layer.has_norm_before, layer.has_norm_after) for layer in layers}
     assert norms == {(True, False), (False, True), (True, True)}
     assert len({layer.residual_factor for layer in layers}) > 1
     for name in ("embedding_factor", "logit_cap", "is_tied", "hidden_size"):
         assert len({getattr(config, name) for config in configs}) > 1, name
-    for name in ("norm_offset", "qk_norm_offset", "has_paired_rows", "qkv"):
+    for name in ("norm_offset", "qk_norm_offset", "has_paired_rows", "qkv", "expert_down"):
         assert len({getattr(config.names, name) for config in configs}) > 1, name

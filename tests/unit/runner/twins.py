@@ -54,7 +54,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         },
     }),
+    "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}),
+    "mixtral-window": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 3, "sliding_window": 9}),
+    "qwen3-moe": ("Qwen3Moe", {
+        "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "norm_topk_prob": True,
+        "num_hidden_layers": 4, "mlp_only_layers": [1], "use_sliding_window": False,
+    }),
+    "qwen3-moe-unnormalised": ("Qwen3Moe", {
+        "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+        "decoder_sparse_step": 2,
+    }),
 }  # fmt: skip
+DENSE = [name for name, (_, own) in FAMILIES.items() if not any("experts" in key for key in own)]
 
 
 @dataclass
@@ -85,6 +96,7 @@ def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
     torch.manual_seed(7)
     config = getattr(transformers, f"{name}Config")(**{**SHAPE, **own, **changes})
     config._attn_implementation = "eager"  # others may leave a cap out
+    config._experts_implementation = "eager"  # others do not take float64
     reference = getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")(config).eval()
     # Weights of the usual start are so small that every mistake in attention drowns; these make it matter.
     with torch.no_grad():

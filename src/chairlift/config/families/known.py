@@ -2,9 +2,11 @@
 
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
 from chairlift.config.families.llama import LLAMA, MISTRAL
+from chairlift.config.families.mixtral import MIXTRAL
 from chairlift.config.families.qwen import QWEN2, QWEN3
+from chairlift.config.families.qwen_moe import QWEN3_MOE
 
-FAMILIES = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3)
+FAMILIES = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, MIXTRAL, QWEN3_MOE)
 BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}
 BY_MODEL_TYPE = {family.model_type: family for family in FAMILIES}
 BY_GGUF = {family.gguf: family for family in FAMILIES if family.gguf}

@@ -1,6 +1,6 @@
 """A model description from the metadata of a GGUF file.
 
-Always: what the model code does not have (other architectures, experts, partial rotation, YaRN) is refused by name.
+Always: what the model code does not have (other architectures, partial rotation, YaRN) is refused by name.
 Reads no tensor data except the rotary factors, which stand for Llama-3 scaling in this format.
 """
 
@@ -74,12 +74,13 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         sampling=read_sampling(everything, "general.sampling.{}", temperature="temp", penalty="penalty_repeat"),
         names=GGUF_NAMES,
     )
-    return family.from_gguf(model, config)
+    config = family.from_gguf(model, config)
+    if model.number("expert_count", 0) and not any(layer.feed_forward.experts for layer in config.layers):
+        raise model.bad("expert_count", f"is not supported in {family.architecture}")
+    return config
 
 
 def _refuse_unsupported(header: GgufHeader, model: Fields) -> None:
-    if model.number("expert_count", 0) > 0:
-        raise InvalidConfig(f"{header.path}: a mixture of experts is not supported")
     for name in ("blk.0.attn_output.bias", "blk.0.ffn_gate.bias"):
         if name in header.tensors:
             raise InvalidConfig(f"{header.path}: tensor {name} is not supported")

@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec
+from chairlift.config.model import CLAMP, STEEPNESS, AttentionSpec
 from chairlift.runner.machine.instructions import architecture
-from chairlift.runner.ops import Attention, Batch, Weight
+from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Weight, each_weight
 from chairlift.runner.torch.exact_attention import exact_attention
+from chairlift.runner.torch.experts import mix, route
 from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
 from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted, without_cudnn
 
@@ -151,6 +152,18 @@ class TorchOps:
             return torch.cat([_activate(part, activation) for part in parts])
         return _activate(gate_up, activation)
 
+    def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
+        return each_weight(self.weight, matrix, bias)
+
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+        spec = experts.rule
+        logits = experts.router.logits(x)
+        # Of few rows at a time: `_UNSPLIT` says why.
+        rows = max(1, (_UNSPLIT - 1) // spec.count) if self._exact else max(1, len(logits))
+        chosen = [route(part, spec, experts.correction) for part in logits.split(rows)]
+        ids, weights = (torch.cat(each) for each in zip(*chosen, strict=True))
+        return mix(x, experts, ids, weights, shared, self.gated)
+
     def cap(self, logits: Tensor, cap: float) -> Tensor:
         for rows in logits.split(1) if self._exact else (logits,):  # threads split a row as they do alone
             rows.div_(cap).tanh_().mul_(cap)
@@ -169,6 +182,9 @@ def _activate(gate_up: Tensor, activation: str) -> Tensor:
         wide = F.pad(gate.to(torch.promote_types(gate.dtype, torch.float32)), (0, -width % _VECTOR))
         wide = wide * torch.sigmoid(wide * (_GELU + _GELU * 0.044715 * wide * wide))
         return wide[:, :width].to(gate.dtype) * up
+    if activation == "clamped":
+        gate, up = gate.clamp(max=CLAMP), up.clamp(-CLAMP, CLAMP)
+        return gate * torch.sigmoid(STEEPNESS * gate) * (up + 1.0)
     return F.silu(gate) * up
 
 

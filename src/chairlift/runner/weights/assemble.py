@@ -12,11 +12,19 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from chairlift.config.model import LayerSpec, ModelConfig, Rotation
-from chairlift.config.tensors import LayerTensors, Matrix, Part, end_tensors, expected_parts, layer_tensors
+from chairlift.config.model import FeedForwardSpec, LayerSpec, ModelConfig, Rotation
+from chairlift.config.tensors import (
+    ExpertTensors,
+    LayerTensors,
+    Matrix,
+    Part,
+    end_tensors,
+    expected_parts,
+    layer_tensors,
+)
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.model import Decoder, Layer
-from chairlift.runner.ops import Attention, MakeWeight, Ops, Weight
+from chairlift.runner.ops import Attention, Experts, ExpertWeight, MakeWeight, Ops, Weight, each_weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
 from chairlift.runner.weights.source import TensorSource
@@ -80,13 +88,42 @@ class Assembly:
             attention=Attention(heads, table, norms.get("q_norm"), norms.get("k_norm"), self.config.rms_norm_eps),
             qkv=self._matrix(tensors.qkv, make),
             output=self._matrix(tensors.output, make),
-            gate_up=self._matrix(tensors.gate_up, make),
-            down=self._matrix(tensors.down, make),
+            gate_up=self._matrix(tensors.gate_up, make) if tensors.gate_up else None,
+            down=self._matrix(tensors.down, make) if tensors.down else None,
+            experts=self._experts(spec.feed_forward, tensors.experts) if tensors.experts else None,
             before_attention=norms.get("before_attention"),
             after_attention=norms.get("after_attention"),
             before_feed_forward=norms.get("before_feed_forward"),
             after_feed_forward=norms.get("after_feed_forward"),
         )
+
+    def _experts(self, spec: FeedForwardSpec, tensors: ExpertTensors) -> Experts:
+        assert spec.experts is not None
+        correction = tensors.correction
+        return Experts(
+            spec=spec,
+            # Never quantised: it is small, and the choice should not depend on rounding.
+            router=self._matrix(tensors.router, None),
+            correction=None if correction is None else self._stack((correction,), self._wide),
+            gate_up=self._expert_weight(tensors.gate_up, spec.experts.count),
+            down=self._expert_weight(tensors.down, spec.experts.count),
+        )
+
+    def _expert_weight(self, matrix: Matrix, count: int) -> ExpertWeight:
+        bias = self._stack_experts(matrix.bias, count, 1) if matrix.bias else None
+        stacked, make = self._stack_experts(matrix.parts, count, 2), self.weight_format.layers
+        return self.ops.expert_weight(stacked, bias) if make is None else each_weight(make, stacked, bias)
+
+    def _stack_experts(self, parts: Sequence[Part], count: int, rank: int) -> Tensor:
+        """[experts, rows, ...]; rank: of one expert's part. Other parts hold rows of every expert."""
+        if len(parts[0].shape) == rank:
+            return self._stack(parts).unflatten(0, (count, -1))
+        heights = [part.shape[1] for part in parts]
+        stacked = torch.empty((count, sum(heights), *parts[0].shape[2:]), dtype=self.dtype, device=self.device)
+        for part, rows in zip(parts, stacked.split(heights, dim=1), strict=True):
+            for own, to in zip(self.source.read(part.name, part.shape), rows, strict=True):
+                self.transfer.copy(own, to)
+        return stacked
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self._stack(matrix.bias) if matrix.bias else None

@@ -20,6 +20,8 @@ def pick_quantize(name: str, dtype_name: str, kernels: str, config: ModelConfig)
     """`auto` keeps the blocks of a file where the kernels can, unless a number type is named."""
     if name == "auto":
         return STORED if config.blocks and kernels == "native" and dtype_name == "auto" else "none"
+    if name == "fp8" and has_experts(config):
+        raise InvalidConfig("quantize fp8: experts are not kept in fp8; use --quantize none")
     if name in (STORED, "int8", "int4") and (why_not := why_not_only(kernels, "native")):
         raise InvalidConfig(f"quantize {name}: {why_not}; use --quantize none")
     if name == STORED and not config.blocks:
@@ -40,6 +42,8 @@ def pick_weight_format(quantize: str, kernels: str, dtype: torch.dtype, config: 
         ends = partial(ops.rounded_weight, INT8)  # 4 bits cost too much accuracy there
         return WeightFormat(ends if quantize == "int8" else partial(ops.rounded_weight, INT4), ends)
     if kernels == "mindspore":
+        if has_experts(config):
+            raise InvalidConfig("device mindspore: it does not have mixtures of experts; use --device cpu")
         from chairlift.runner.mindspore.weight import MindSporeWeight
 
         return WeightFormat(MindSporeWeight, MindSporeWeight)
@@ -55,6 +59,10 @@ def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:
         rest = weight_bytes(config, itemsize, 0) - ends_size(config) * itemsize
         return round(layers + ends_size(config) * _INT8_BYTES + rest)
     return weight_bytes(config, itemsize, 1 if quantize == "fp8" else itemsize)
+
+
+def has_experts(config: ModelConfig) -> bool:
+    return any(layer.feed_forward.experts for layer in config.kinds_of_layers)
 
 
 def _fp8_weight(kernels: str, dtype: torch.dtype, config: ModelConfig) -> type:

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
@@ -8,6 +9,7 @@ from gguf.constants import GGMLQuantizationType as Kind
 
 from chairlift.config.gguf.header import read_header
 from chairlift.config.gguf.model import load_gguf
+from chairlift.config.model import FeedForwardSpec
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.ops import TorchOps
@@ -128,7 +130,27 @@ def metadata_of(twin: Twin) -> dict[str, float]:
         "attention.head_count": attention.num_heads, "attention.head_count_kv": attention.num_kv_heads,
         "attention.key_length": attention.head_dim, "attention.value_length": attention.head_dim,
         "attention.layer_norm_rms_epsilon": config.rms_norm_eps, "rope.freq_base": rotation.theta,
+    } | _experts_of(layer.feed_forward)  # fmt: skip
+
+
+def _experts_of(spec: FeedForwardSpec) -> dict[str, float]:
+    if (experts := spec.experts) is None:
+        return {}
+    return {
+        "expert_count": experts.count, "expert_used_count": experts.num_chosen,
+        "expert_feed_forward_length": spec.width,
     }  # fmt: skip
+
+
+def by_matrix(tensors: dict[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a reference, with its experts' gate and up apart."""
+    for name, tensor in tensors.items():
+        stem, _, last = name.rpartition(".")
+        if last == "gate_up_proj":
+            gate, up = tensor.chunk(2, dim=1)
+            yield from ((f"{stem}.gate_exps.weight", gate), (f"{stem}.up_exps.weight", up))
+        else:
+            yield f"{name}.weight" if stem.endswith("experts") else name, tensor
 
 
 def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
@@ -138,9 +160,11 @@ def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
         "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
         "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
         "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+        "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_exps": "ffn_gate_exps", "mlp.experts.up_exps": "ffn_up_exps",
+        "mlp.experts.down_proj": "ffn_down_exps",
     }  # fmt: skip
     written, attention = {}, twin.config.layers[0].attention
-    for name, tensor in twin.reference.state_dict().items():
+    for name, tensor in by_matrix(twin.reference.state_dict()):
         stem, suffix = name.rsplit(".", 1)
         if stem == "lm_head" and twin.config.is_tied:
             continue
@@ -157,11 +181,12 @@ def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
 
 
 IN_GGUF = [("llama-gqa-tied", "llama"), ("llama-mha", "llama"), ("qwen2-bias", "qwen2"), ("qwen3-qk-norm", "qwen3")]
+MIXTURES = [("mixtral", "llama"), ("qwen3-moe", "qwen3moe")]
 
 
-@pytest.mark.parametrize(("family", "architecture"), IN_GGUF)
+@pytest.mark.parametrize(("family", "architecture"), IN_GGUF + MIXTURES)
 def test_a_twin_written_as_gguf_is_the_same_model(tmp_path: Path, family: str, architecture: str) -> None:
-    twin = make_twin(tmp_path / "hf", family)
+    twin = make_twin(tmp_path / "hf", family, mlp_only_layers=[])
     path = write_twin(twin, tmp_path / "twin.gguf", architecture)
     config = load_gguf(read_header(path))
     decoder = build_model(config, TorchOps(), tensors(path), torch.float32, CPU, config.max_model_len)
