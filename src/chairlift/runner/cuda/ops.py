@@ -20,6 +20,7 @@ from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.exact import attention as exact_attention
 from chairlift.runner.cuda.exact.product import ExactWeight, ProductTrials
 from chairlift.runner.cuda.exact.trial import can_fuse
+from chairlift.runner.cuda.experts.experts import CudaExperts, add_experts
 from chairlift.runner.cuda.hopper.kernels import Hopper
 from chairlift.runner.cuda.kernels import (
     activate_kernel,
@@ -32,7 +33,7 @@ from chairlift.runner.cuda.one_row.attention import attend_one_row
 from chairlift.runner.cuda.one_row.product import gated, is_one_row, one_row
 from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
-from chairlift.runner.ops import Attention, Batch, Weight
+from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Weight
 from chairlift.runner.torch.ops import TorchOps
 
 _TILE = 64  # keys at a time, of a tile of queries
@@ -230,6 +231,12 @@ class CudaOps:
         if isinstance(weight, CudaWeight) and (out := weight.gated(x, activation)) is not None:
             return out
         return self.activate(weight.linear(x), activation)
+
+    def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
+        return CudaExperts(matrix.contiguous(), bias)
+
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+        return add_experts(x, experts, shared, self._exact)
 
     def activate(self, gate_up: Tensor, activation: str) -> Tensor:
         """[T, 2 * F] -> activation(first half) * second half, [T, F]."""

@@ -7,6 +7,7 @@ tensors from free ones and never joins two. So all pieces count for which no ear
     qkv, parts of attention
     inner x 2    gate and up, and
     inner        their product, each if it is larger than qkv, whose piece is free by then
+    inner, hidden   of every choice of experts, where there are any
     logits x 3   with a copy for scores, and log-probabilities: each that fits none of the free pieces
     logits       as the head's product gives them, if they fit no piece
 """
@@ -64,12 +65,17 @@ def _layer_pieces(config: ModelConfig, limits: Limits, num_tokens: int, num_deco
     """Each piece at its size in the layer that needs most."""
     kinds = []
     for layer in config.kinds_of_layers:
-        spec, inner = layer.attention, layer.feed_forward.width
+        spec, inner = layer.attention, layer.feed_forward.dense_width
         q = spec.num_heads * spec.head_dim
         qkv = q + 2 * spec.num_kv_heads * spec.head_dim
         tiling = choose_tiling(num_decodes, 1 << (limits.max_model_len - 1).bit_length(), spec.has_groups)
         parts = 4 * num_decodes * spec.num_heads * tiling.num_splits * (spec.head_dim + 2) * (tiling.num_splits > 1)
         widths = (*[max(config.hidden_size, q)] * 4, qkv, 2 * inner * (2 * inner > qkv), inner * (inner > qkv))
+        if (mixture := layer.feed_forward.experts) is not None:
+            pairs = (layer.feed_forward.width, config.hidden_size)
+            widths = (*widths, *(mixture.num_chosen * width * (mixture.num_chosen * width > qkv) for width in pairs))
+        else:
+            widths = (*widths, 0, 0)
         kinds.append((_rounded(parts), *(_rounded(num_tokens * width * itemsize) for width in widths)))
     return [max(pieces) for pieces in zip(*kinds, strict=True)]
 
