@@ -10,8 +10,13 @@ import torch
 from chairlift.build import make_engine
 from chairlift.config.families.family import Family
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
+from chairlift.config.families.glm import GLM4
+from chairlift.config.families.glm_moe import GLM4_MOE
+from chairlift.config.families.granite import GRANITE, GRANITE4
 from chairlift.config.families.mixtral import MIXTRAL
+from chairlift.config.families.phi import PHI3
 from chairlift.config.families.qwen_moe import QWEN3_MOE
+from chairlift.config.families.smollm import SMOLLM3
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.ids import RequestId
@@ -56,6 +61,7 @@ def read(family: Family, **own: Any) -> ModelConfig:
     return family.model(Fields(family.architecture, sizes | own))
 
 
+LONGROPE = {"type": "su", "short_factor": [1.0] * 6, "long_factor": [1.5] * 6}
 # Every family of families/known.py, and what no family has.
 CONFIGS = {
     "llama": uniform_model(**SHAPE),
@@ -72,6 +78,23 @@ CONFIGS = {
         num_experts_per_tok=3,
         moe_intermediate_size=72,
         mlp_only_layers=[1],
+        sliding_window=None,
+    ),
+    "phi3": read(PHI3, rope_scaling=LONGROPE, partial_rotary_factor=0.75, original_max_position_embeddings=100),
+    "granite": read(
+        GRANITE, attention_multiplier=0.2, residual_multiplier=0.22, embedding_multiplier=3, logits_scaling=5
+    ),
+    "granite4": read(GRANITE4, num_local_experts=0, layer_types=["attention"] * 2, shared_intermediate_size=120),
+    "smollm3": read(SMOLLM3, no_rope_layers=[1, 0]),
+    "glm4": read(GLM4),
+    "glm4-moe": read(
+        GLM4_MOE,
+        n_routed_experts=6,
+        num_experts_per_tok=2,
+        moe_intermediate_size=72,
+        first_k_dense_replace=1,
+        n_group=2,
+        topk_group=1,
         sliding_window=None,
     ),
     "declared": declared(),

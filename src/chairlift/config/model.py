@@ -12,11 +12,19 @@ from typing import Any
 class RopeScaling:
     """Rotary frequencies other than the plain ones."""
 
-    kind: str  # "llama3" or "linear"
-    factor: float
+    kind: str  # "llama3", "linear", "yarn" or "longrope"
+    factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_len: int = 8192
+    # yarn: pairs with more turns in the original length stay, those with fewer are stretched.
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    is_truncated: bool = True  # yarn: blending begins and ends at whole pairs
+    # longrope: what the angles of each pair are divided by, unless and if more than the original length is served
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+    attention_factor: float = 1.0  # of the pairs themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +33,7 @@ class Rotation:
 
     theta: float
     scaling: RopeScaling | None = None
+    num_turned: int = 0  # values of a head that turn, its first; 0: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,7 @@ class AttentionSpec:
     window: int = 0  # positions that each one sees, its own included; 0: all before it
     cap: float = 0.0  # a score s becomes cap * tanh(s / cap); 0: it stays
     has_bias: bool = False  # of queries, keys and values
+    has_output_bias: bool = False
     has_qk_norm: bool = False  # of each head of queries and keys
 
     @property
@@ -74,6 +84,7 @@ class FeedForwardSpec:
 
     width: int  # of one expert, where there are several
     activation: str = "silu"  # one of ACTIVATIONS
+    has_bias: bool = False  # of gate, up and down that every token takes
     experts: ExpertsSpec | None = None
 
     @property
@@ -122,7 +133,7 @@ class Names:
     after_attention: str = ""
     before_feed_forward: str = "post_attention_layernorm"
     after_feed_forward: str = ""
-    # Rows of a head's queries and keys are stored for interleaved rotation: 0, d/2, 1, d/2 + 1, ...
+    # Queries and keys are stored for interleaved rotation: the values of a pair are neighbours.
     has_paired_rows: bool = False
     norm_offset: float = 0.0  # what the stored weights of norms lack
     qk_norm_offset: float | None = None  # the same, of q_norm and k_norm; None: as of all norms
@@ -159,7 +170,9 @@ class ModelConfig:
     max_model_len: int
     layers: tuple[LayerSpec, ...]
     rms_norm_eps: float
+    num_further_layers: int = 0  # in the files behind these, which guess further tokens and are not read
     embedding_factor: float = 1.0
+    logit_factor: float = 1.0  # of the logits, before the cap
     logit_cap: float = 0.0  # as the cap of attention, over the logits
     is_tied: bool = False  # the output matrix is the embedding
     num_head_rows: int | None = None  # of the output matrix, where a rank has some of them; None: all
@@ -184,7 +197,7 @@ class ModelConfig:
 def uniform_model(
     *, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int, intermediate_size: int, rope_theta: float,
     rope_scaling: RopeScaling | None = None, sliding_window: int = 0, has_qkv_bias: bool = False,
-    has_qk_norm: bool = False, **ends: Any,
+    has_output_bias: bool = False, has_inner_bias: bool = False, has_qk_norm: bool = False, **ends: Any,
 ) -> ModelConfig:  # fmt: skip
     """A model whose layers are all alike, as Llama's are; `ends`: the other fields of `ModelConfig`."""
     attention = AttentionSpec(
@@ -195,7 +208,9 @@ def uniform_model(
         rotation=Rotation(theta=rope_theta, scaling=rope_scaling),
         window=sliding_window,
         has_bias=has_qkv_bias,
+        has_output_bias=has_output_bias,
         has_qk_norm=has_qk_norm,
     )
-    layer = LayerSpec(attention=attention, feed_forward=FeedForwardSpec(width=intermediate_size))
+    feed_forward = FeedForwardSpec(width=intermediate_size, has_bias=has_inner_bias)
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward)
     return ModelConfig(layers=(layer,) * num_layers, **ends)

@@ -90,6 +90,13 @@ def cuts(config: ModelConfig, rank: Rank) -> dict[tuple[str, tuple[int, ...]], C
     return found
 
 
+def added_once(config: ModelConfig) -> Iterator[str]:
+    """Biases of matrices that are cut by columns: of all ranks the first alone adds them to the sum."""
+    for index in range(config.num_layers):
+        layer = layer_tensors(config, index)
+        yield from (part.name for part in (*layer.output.bias, *(layer.down.bias if layer.down else ())))
+
+
 def _layer(spec: LayerSpec, rank: Rank, has_blocks: bool) -> LayerSpec:
     queries, keys = _heads(spec.attention, rank)
     low, high = _inner(spec.feed_forward.width, rank, has_blocks)
@@ -149,6 +156,7 @@ def _layer_cuts(
         (whole.qkv.parts, ours.qkv.parts, rows),
         (whole.qkv.bias, ours.qkv.bias, rows),
         (whole.gate_up.parts, ours.gate_up.parts, [(spec.feed_forward.width, inner)] * 2),
+        (whole.gate_up.bias, ours.gate_up.bias, [(spec.feed_forward.width, inner)] * 2),
     ):
         found |= _row_cuts(stored, mine, sections)
     for stored, mine, span in (

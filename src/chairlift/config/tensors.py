@@ -8,7 +8,29 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from chairlift.config.model import ExpertsSpec, LayerSpec, ModelConfig, Names
+from chairlift.config.model import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig, Names
+
+_QK_NORMS = ("q_norm", "k_norm")
+
+
+class HeadOrder(NamedTuple):
+    """Heads whose rows are stored for another rotation than ours, which turns pairs half a head apart.
+
+    A product of a query and a key does not change if both are put into another order.
+    """
+
+    num_heads: int  # from the tensor's first row on
+    head_dim: int
+    num_turned: int  # rows of a head that turn, its first
+    is_paired: bool  # pairs are neighbours; otherwise they are half of what turns apart
+
+    @property
+    def rows(self) -> list[int]:
+        """Where each row of a head is stored: its rows that stand still fill both halves."""
+        turned, still = range(self.num_turned), range(self.num_turned, self.head_dim)
+        half, middle = self.num_turned // 2, len(still) // 2
+        first, second = (turned[::2], turned[1::2]) if self.is_paired else (turned[:half], turned[half:])
+        return [*first, *still[:middle], *second, *still[middle:]]
 
 
 class Part(NamedTuple):
@@ -16,7 +38,7 @@ class Part(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
-    paired_heads: int = 0  # whose rows are stored in pairs; 0: rows are in order
+    order: HeadOrder | None = None  # None: rows are in order
     offset: float = 0.0  # what the stored numbers lack; 0 except for norms
 
 
@@ -70,16 +92,22 @@ def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
     layer, names, hidden = config.layers[index], config.names, config.hidden_size
     heads, inner, mixture = layer.attention, layer.feed_forward.dense_width, layer.feed_forward.experts
     gate_up, down = (names.shared_gate_up, names.shared_down) if mixture else (names.gate_up, names.down)
+    has_bias = layer.feed_forward.has_bias
     prefix = names.layer.format(index)
     q_rows, kv_rows = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
-    paired = (heads.num_heads, heads.num_kv_heads, 0) if names.has_paired_rows else (0, 0, 0)
+    order = _order(heads, names)
     return LayerTensors(
-        qkv=_stacked(prefix, names.qkv, (q_rows, kv_rows, kv_rows), hidden, heads.has_bias, paired),
-        output=_stacked(prefix, (names.output,), (hidden,), q_rows),
-        gate_up=_stacked(prefix, gate_up, (inner, inner), hidden) if inner else None,
-        down=_stacked(prefix, (down,), (hidden,), inner) if inner else None,
+        qkv=_stacked(prefix, names.qkv, (q_rows, kv_rows, kv_rows), hidden, heads.has_bias, order),
+        output=_stacked(prefix, (names.output,), (hidden,), q_rows, heads.has_output_bias),
+        gate_up=_stacked(prefix, gate_up, (inner, inner), hidden, has_bias) if inner else None,
+        down=_stacked(prefix, (down,), (hidden,), inner, has_bias) if inner else None,
         norms={
-            role: Part(f"{prefix}{getattr(names, role)}.weight", (size,), offset=_offset(names, role))
+            role: Part(
+                f"{prefix}{getattr(names, role)}.weight",
+                (size,),
+                order if role in _QK_NORMS else None,
+                _offset(names, role),
+            )
             for role, size in _norms(layer, hidden).items()
         },
         experts=_experts(prefix, names, mixture, layer.feed_forward.width, hidden) if mixture else None,
@@ -111,6 +139,14 @@ def _of_each(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: in
     )
 
 
+def _order(heads: AttentionSpec, names: Names) -> HeadOrder | None:
+    """Of one head of queries or keys."""
+    num_turned = heads.rotation.num_turned if heads.rotation else 0
+    if not names.has_paired_rows and not num_turned:
+        return None
+    return HeadOrder(1, heads.head_dim, num_turned or heads.head_dim, names.has_paired_rows)
+
+
 def _norms(layer: LayerSpec, hidden: int) -> dict[str, int]:
     """Sizes by role."""
     branches = ("attention", "feed_forward")
@@ -120,20 +156,23 @@ def _norms(layer: LayerSpec, hidden: int) -> dict[str, int]:
 
 
 def _offset(names: Names, role: str) -> float:
-    own = names.qk_norm_offset if role in ("q_norm", "k_norm") else None
+    own = names.qk_norm_offset if role in _QK_NORMS else None
     return names.norm_offset if own is None else own
 
 
 def _stacked(
     prefix: str, names: tuple[str, ...], rows: tuple[int, ...], columns: int, has_bias: bool = False,
-    paired: tuple[int, ...] = (0, 0),
+    order: HeadOrder | None = None,
 ) -> Matrix:  # fmt: skip
-    """A file that keeps all rows in one tensor has one name for it."""
-    counts = rows if len(names) == len(rows) else (sum(rows),)
-    stored = list(zip(names, counts, paired, strict=False))
+    """A file that keeps all rows in one tensor has one name for it. order: of a head, in all rows but the last."""
+    ordered = (*rows[:-1], 0)
+    if len(names) < len(rows):
+        rows, ordered = (sum(rows),), (sum(ordered),)
+    orders = [order._replace(num_heads=n // order.head_dim) if order and n else None for n in ordered]
+    stored = list(zip(names, rows, orders, strict=True))
     return Matrix(
-        tuple(Part(f"{prefix}{name}.weight", (count, columns), heads) for name, count, heads in stored),
-        tuple(Part(f"{prefix}{name}.bias", (count,), heads) for name, count, heads in stored) if has_bias else (),
+        tuple(Part(f"{prefix}{name}.weight", (count, columns), order) for name, count, order in stored),
+        tuple(Part(f"{prefix}{name}.bias", (count,), order) for name, count, order in stored) if has_bias else (),
     )
 
 

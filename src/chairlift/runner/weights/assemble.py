@@ -27,11 +27,14 @@ from chairlift.runner.model import Decoder, Layer
 from chairlift.runner.ops import Attention, Experts, ExpertWeight, MakeWeight, Ops, Weight, each_weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
+from chairlift.runner.weights.order import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
 # Rotary tables of some files, which the model computes from its configuration.
-_COMPUTED = re.compile(r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_freqs\.weight)$")
+_COMPUTED = re.compile(
+    r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_(freqs|factors_short|factors_long)\.weight)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Assembly:
         embedding = self._matrix(tensors.embedding, self.weight_format.ends)
         rotation = cache(lambda turn, head_dim: rotation_table(turn, head_dim, max_len, self._wide).to(self.device))
         layers = tuple(self._layer(spec, layer_tensors(config, i), rotation) for i, spec in enumerate(config.layers))
-        norm = self._gain(tensors.norm)
+        norm = self._gain(tensors.norm) * config.logit_factor
         head = embedding if tensors.head is None else self._matrix(tensors.head, self.weight_format.ends)
         factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(self.dtype).item()
         return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype)
@@ -137,7 +140,7 @@ class Assembly:
         heights = [part.shape[0] for part in parts]
         stacked = torch.empty((sum(heights), *parts[0].shape[1:]), dtype=dtype or self.dtype, device=self.device)
         for part, rows in zip(parts, stacked.split(heights), strict=True):
-            self.transfer.copy(in_order(self.source.read(part.name, part.shape), part.paired_heads), rows)
+            self.transfer.copy(in_order(self.source.read(part.name, part.shape), part.order), rows)
         return stacked
 
     def _gain(self, part: Part) -> Tensor:
@@ -153,13 +156,7 @@ class Assembly:
 def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
     expected = {part.name for part in expected_parts(config)}
     head = f"{config.names.head}.weight"  # some files of tied models have it too
+    further = tuple(config.names.layer.format(config.num_layers + i) for i in range(config.num_further_layers))
     for name in sorted(source.names):
-        if name not in expected and name != head and not _COMPUTED.search(name):
+        if name not in expected and name != head and not _COMPUTED.search(name) and not name.startswith(further):
             raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")
-
-
-def in_order(tensor: Tensor, paired_heads: int) -> Tensor:
-    """Rows of a head that are stored in pairs, 0, d/2, 1, d/2 + 1, ..., as 0, 1, ..., d/2, d/2 + 1, ..."""
-    if not paired_heads:
-        return tensor
-    return tensor.view(paired_heads, -1, 2, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)

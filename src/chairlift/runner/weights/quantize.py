@@ -42,8 +42,6 @@ def pick_weight_format(quantize: str, kernels: str, dtype: torch.dtype, config: 
         ends = partial(ops.rounded_weight, INT8)  # 4 bits cost too much accuracy there
         return WeightFormat(ends if quantize == "int8" else partial(ops.rounded_weight, INT4), ends)
     if kernels == "mindspore":
-        if has_experts(config):
-            raise InvalidConfig("device mindspore: it does not have mixtures of experts; use --device cpu")
         from chairlift.runner.mindspore.weight import MindSporeWeight
 
         return WeightFormat(MindSporeWeight, MindSporeWeight)

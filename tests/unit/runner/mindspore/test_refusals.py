@@ -1,5 +1,6 @@
 """What a run on MindSpore is refused for, most of it before MindSpore is imported."""
 
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -11,6 +12,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kernels import check_exact, pick_attention, pick_kv_dtype
 from chairlift.runner.machine import hardware
 from chairlift.runner.mindspore import installed
+from chairlift.runner.mindspore.fits import check_fits
 from chairlift.runner.mindspore.target import pick_dtype
 from chairlift.serving.parent import serve
 from fakes.model_world import CONFIG
@@ -75,3 +77,11 @@ def test_each_target_has_its_number_types() -> None:
 @pytest.mark.parametrize("device", MINDSPORE_DEVICES)
 def test_torch_computes_on_the_host_beside_it(device: str) -> None:
     assert hardware.pick_device(device) == CPU
+
+
+def test_layers_that_it_does_not_compute_are_refused_by_name() -> None:
+    layer = CONFIG.layers[0]
+    check_fits(CONFIG, "mindspore")
+    biased = replace(layer, attention=replace(layer.attention, has_output_bias=True))
+    with pytest.raises(InvalidConfig, match=r"device mindspore: \w+ has biases beside .*; use --device cpu"):
+        check_fits(replace(CONFIG, layers=(biased,)), "mindspore")

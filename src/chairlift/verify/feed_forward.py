@@ -5,61 +5,66 @@ Written out from definitions, as `dense.py` is.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from chairlift.config.model import ExpertsSpec, FeedForwardSpec
-from chairlift.config.tensors import ExpertTensors, Part
+from chairlift.config.tensors import ExpertTensors, LayerTensors, Matrix, Part
+
+Linear = Callable[[Tensor], Tensor]
 
 
-def fed_forward(
-    x: Tensor, gate_up: Tensor, down: Tensor, activation: str, biases: tuple[Tensor, Tensor] | None = None
-) -> Tensor:
-    """x [T, E], gate_up [2F, E], down [E, F], their biases -> [T, E]"""
-    product = x @ gate_up.T if biases is None else x @ gate_up.T + biases[0]
+def linear(matrix: Matrix, read: Callable[[Part], Tensor]) -> Linear:
+    weight = torch.cat([read(part) for part in matrix.parts])
+    bias = torch.cat([read(part) for part in matrix.bias]) if matrix.bias else torch.zeros_like(weight[:, 0])
+    return lambda x: x @ weight.T + bias
+
+
+def feed_forward_of(spec: FeedForwardSpec, tensors: LayerTensors, read: Callable[[Part], Tensor]) -> Linear:
+    """[T, E] -> [T, E]: what every token takes, and what the experts that it chooses add."""
+    added: list[Linear] = []
+    if tensors.gate_up is not None and tensors.down is not None:
+        gate_up, down = linear(tensors.gate_up, read), linear(tensors.down, read)
+        added.append(lambda x: down(_active(gate_up(x), spec.activation)))
+    if tensors.experts is not None:
+        added.append(_Mixture(spec, tensors.experts, read).through)
+    return lambda x: sum((each(x) for each in added), torch.zeros_like(x))
+
+
+def _active(product: Tensor, activation: str) -> Tensor:
+    """[T, 2F] -> [T, F]"""
     gate, up = product.chunk(2, dim=1)
     if activation == "silu":
-        active = gate / (1.0 + torch.exp(-gate)) * up
-    elif activation == "gelu_tanh":
-        active = 0.5 * gate * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (gate + 0.044715 * gate**3))) * up
-    else:
-        gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
-        active = gate / (1.0 + torch.exp(-1.702 * gate)) * (up + 1.0)
-    return active @ down.T if biases is None else active @ down.T + biases[1]
+        return gate / (1.0 + torch.exp(-gate)) * up
+    if activation == "gelu_tanh":
+        return 0.5 * gate * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (gate + 0.044715 * gate**3))) * up
+    gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+    return gate / (1.0 + torch.exp(-1.702 * gate)) * (up + 1.0)
 
 
-class Mixture:
+class _Mixture:
     def __init__(self, spec: FeedForwardSpec, tensors: ExpertTensors, read: Callable[[Part], Tensor]) -> None:
         assert spec.experts is not None
         self._spec, self._rule = spec, spec.experts
-        self._router = read(tensors.router.parts[0])
-        self._bias = read(tensors.router.bias[0]) if tensors.router.bias else None
+        self._router = linear(tensors.router, read)
         self._correction = read(tensors.correction) if tensors.correction else None
-        count = self._rule.count
         self._gate_up, self._down = (
-            _by_expert([read(part) for part in matrix.parts], count, 2) for matrix in (tensors.gate_up, tensors.down)
+            _by_expert(each, self._rule.count, read) for each in (tensors.gate_up, tensors.down)
         )
-        self._biases: list[tuple[Tensor, Tensor] | None] = [None] * count
-        if tensors.gate_up.bias:
-            both = (
-                _by_expert([read(part) for part in bias], count, 1)
-                for bias in (tensors.gate_up.bias, tensors.down.bias)
-            )
-            self._biases = list(zip(*both, strict=True))
 
     def through(self, x: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""
-        return torch.stack([self._token(token) for token in x])
+        return torch.cat([self._token(token) for token in x.split(1)])
 
     def _token(self, token: Tensor) -> Tensor:
-        logits = self._router @ token if self._bias is None else self._router @ token + self._bias
+        """[1, E] -> [1, E]"""
+        (logits,) = self._router(token).double().tolist()
         total = torch.zeros_like(token)
-        for expert, weight in weights_of(logits.double().tolist(), self._rule, self._listed()).items():
-            y = fed_forward(
-                token[None], self._gate_up[expert], self._down[expert], self._spec.activation, self._biases[expert]
-            )
-            total = total + weight * y[0]
+        for expert, weight in weights_of(logits, self._rule, self._listed()).items():
+            active = _active(self._gate_up[expert](token), self._spec.activation)
+            total = total + weight * self._down[expert](active)
         return total
 
     def _listed(self) -> list[float]:
@@ -90,7 +95,17 @@ def weights_of(logits: list[float], rule: ExpertsSpec, correction: list[float]) 
     return {expert: weight * rule.factor for expert, weight in weights.items()}
 
 
-def _by_expert(parts: list[Tensor], count: int, rank: int) -> list[Tensor]:
+def _by_expert(matrix: Matrix, count: int, read: Callable[[Part], Tensor]) -> list[Linear]:
+    weights = _stacked([read(part) for part in matrix.parts], count, 2)
+    biases = _stacked([read(part) for part in matrix.bias], count, 1) if matrix.bias else [torch.zeros(())] * count
+    return [partial(_product, weight, bias.to(weight)) for weight, bias in zip(weights, biases, strict=True)]
+
+
+def _product(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    return x @ weight.T + bias
+
+
+def _stacked(parts: list[Tensor], count: int, rank: int) -> list[Tensor]:
     """Of parts that are one expert's (of this rank), those of an expert side by side, or hold rows of every one."""
     if parts[0].dim() == rank:
         each = len(parts) // count
