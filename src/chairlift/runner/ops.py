@@ -1,6 +1,6 @@
 """The operations of a model, as a protocol: `TorchOps` runs anywhere, the others are faster on one kind of device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -63,10 +63,17 @@ class EachWeight:
     weights: tuple[Weight, ...]
 
 
-def each_weight(make: MakeWeight, matrix: Tensor, bias: Tensor | None) -> EachWeight:
-    """Of matrix [X, out, in] and bias [X, out]."""
+@runtime_checkable
+class TakesWeights(Protocol):
+    """Operations that take experts' matrices one by one."""
+
+    def expert_weights(self, weights: Sequence[Weight]) -> ExpertWeight: ...
+
+
+def each_weight(ops: TakesWeights, make: MakeWeight, matrix: Tensor, bias: Tensor | None) -> ExpertWeight:
+    """Of matrix [X, out, in] and bias [X, out], each expert's made by itself."""
     biases = [None] * len(matrix) if bias is None else list(bias)
-    return EachWeight(tuple(make(own, own_bias) for own, own_bias in zip(matrix, biases, strict=True)))
+    return ops.expert_weights([make(own, own_bias) for own, own_bias in zip(matrix, biases, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,12 @@ void chairlift_norm(const void *x, void *residual, const float *gain, void *out,
                     float factor, int is_bf16);
 void chairlift_cap(float *x, int rows, int64_t n, float cap);
 void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int is_bf16);
+void chairlift_route(const float *logits, const float *correction, int32_t *ids, float *weights, int rows,
+                     int num_experts, int num_chosen, int scores, int is_normalised, int num_groups,
+                     int num_chosen_groups, float factor);
+void chairlift_experts(const void *x, const int32_t *ids, const float *weights, const void *shared, void *out,
+                       const void *gate_up, const void *down, int rows, int64_t width, int64_t inner, int num_experts,
+                       int chosen, int parts_of_gate_up, int parts_of_down, int activation, int is_bf16);
 void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots, void *q,
                       void *keys, void *values, const float *q_gain, const float *k_gain, int rows, int heads,
                       int kv_heads, int head_dim, int block_size, float eps, int is_bf16, int kv_is_int8);

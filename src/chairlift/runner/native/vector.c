@@ -9,7 +9,7 @@ enum {
     ATTEND_KEYS = 32,   /* keys that are read at once */
 };
 
-enum { SILU, GELU_TANH }; /* as in config/model.py */
+enum { SILU, GELU_TANH, CLAMPED }; /* as in config/model.py */
 
 /* Values of a head, up to a whole number of the widest registers. */
 #define ATTEND_PADDED(head_dim) (((head_dim) + 15) / 16 * 16)
@@ -139,7 +139,9 @@ EXPORT void chairlift_norm(const void *x, void *residual, const float *gain, voi
 
 EXPORT void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int is_bf16) {
     activate_job job = {x, out, n, rows, share(rows, 2 * n)};
-    chunk_fn run = activation == GELU_TANH ? CHOOSE(gelu_chunk, is_bf16) : CHOOSE(silu_chunk, is_bf16);
+    chunk_fn run = activation == GELU_TANH ? CHOOSE(gelu_chunk, is_bf16)
+                   : activation == CLAMPED ? CHOOSE(clamped_chunk, is_bf16)
+                                           : CHOOSE(silu_chunk, is_bf16);
     pool_run(run, &job, ceil_div(rows, job.rows_per_chunk));
 }
 

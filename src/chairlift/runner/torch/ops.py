@@ -5,6 +5,7 @@ other rows. Knows batches, nothing of requests.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from chairlift.config.model import CLAMP, STEEPNESS, AttentionSpec
 from chairlift.runner.machine.instructions import architecture
-from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Weight, each_weight
+from chairlift.runner.ops import Attention, Batch, EachWeight, Experts, ExpertWeight, Weight, each_weight
 from chairlift.runner.torch.exact_attention import exact_attention
 from chairlift.runner.torch.experts import mix, route
 from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
@@ -153,7 +154,10 @@ class TorchOps:
         return _activate(gate_up, activation)
 
     def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
-        return each_weight(self.weight, matrix, bias)
+        return each_weight(self, self.weight, matrix, bias)
+
+    def expert_weights(self, weights: Sequence[Weight]) -> ExpertWeight:
+        return EachWeight(tuple(weights))
 
     def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
         spec = experts.rule

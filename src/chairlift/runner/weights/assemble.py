@@ -24,9 +24,9 @@ from chairlift.config.tensors import (
 )
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.model import Decoder, Layer
-from chairlift.runner.ops import Attention, Experts, ExpertWeight, MakeWeight, Ops, Weight, each_weight
+from chairlift.runner.ops import Attention, Experts, ExpertWeight, MakeWeight, Ops, TakesWeights, Weight, each_weight
 from chairlift.runner.rope import rotation_table
-from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
+from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks, of_expert
 from chairlift.runner.weights.order import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.runner.weights.transfer import Transfer, transfer_to
@@ -114,8 +114,18 @@ class Assembly:
 
     def _expert_weight(self, matrix: Matrix, count: int) -> ExpertWeight:
         bias = self._stack_experts(matrix.bias, count, 1) if matrix.bias else None
+        blocks = kept_blocks(self.source, self.ops, matrix.parts) if self.weight_format.as_stored else None
+        if blocks is not None:
+            assert isinstance(self.ops, KeepsBlocks) and isinstance(self.ops, TakesWeights)
+            own = [[of_expert(part, expert) for part in blocks] for expert in range(count)]
+            biases = [None] * count if bias is None else list(bias)
+            weights = [self.ops.blocks_weight(*each, self.dtype) for each in zip(own, biases, strict=True)]
+            return self.ops.expert_weights(weights)
         stacked, make = self._stack_experts(matrix.parts, count, 2), self.weight_format.layers
-        return self.ops.expert_weight(stacked, bias) if make is None else each_weight(make, stacked, bias)
+        if make is None:
+            return self.ops.expert_weight(stacked, bias)
+        assert isinstance(self.ops, TakesWeights)
+        return each_weight(self.ops, make, stacked, bias)
 
     def _stack_experts(self, parts: Sequence[Part], count: int, rank: int) -> Tensor:
         """[experts, rows, ...]; rank: of one expert's part. Other parts hold rows of every expert."""

@@ -11,10 +11,13 @@ from gguf.constants import GGMLQuantizationType as Kind
 from chairlift.config.gguf.header import read_header
 from chairlift.config.gguf.model import load_gguf
 from chairlift.config.model import FeedForwardSpec
+from chairlift.config.tensors import Part
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.blocks import kept_blocks, of_expert
 from chairlift.runner.weights.gguf import GgufTensors, supported_types
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run
 
@@ -201,3 +204,22 @@ def test_a_twin_written_as_gguf_is_the_same_model(tmp_path: Path, family: str, a
     kv = KvCache(config, 8, 4, torch.float32, CPU)
     logits = run(decoder, kv, [chunk(tokens, 0, 20, [3, 1, 0, 6, 2], request(tokens))])
     torch.testing.assert_close(logits[0], twin.reference_logits(tokens)[-1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+def test_blocks_of_experts_are_kept_and_give_what_they_stand_for(tmp_path: Path) -> None:
+    names, count = ("ffn_gate_exps", "ffn_up_exps"), 3
+    kinds = (Kind.Q8_0, Kind.Q4_0)
+    written = {f"{name}.weight": stored(kind, count * 8, 64) for name, kind in zip(names, kinds, strict=True)}
+    path = write(tmp_path / "m.gguf", {
+        name: (rows.reshape(count, 8, -1), kind) for (name, rows), kind in zip(written.items(), kinds, strict=True)
+    })  # fmt: skip
+    source, ops = tensors(path), NativeOps(2)
+    parts = [Part(name, (count, 8, 64)) for name in written]
+    blocks = kept_blocks(source, ops, parts)
+    assert blocks is not None
+    wide = torch.cat([source.read(part.name, part.shape) for part in parts], dim=1)
+    x = torch.randn(5, 64)
+    for expert in range(count):
+        weight = ops.blocks_weight([of_expert(part, expert) for part in blocks], None, torch.float32)
+        torch.testing.assert_close(weight.linear(x), x @ wide[expert].T, atol=0.2, rtol=0.02)  # x in 8 bits
