@@ -98,6 +98,7 @@ def _layer(rng: random.Random, head_dims: tuple[int, ...]) -> LayerSpec:
         num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, scale=rng.choice([head_dim**-0.5, 0.3]),
         rotation=rng.choice([rotation, rotation, None]), window=rng.choice([0, 0, 1, 7]), cap=rng.choice([0.0, 0.8]),
         has_bias=rng.random() < 0.5, has_qk_norm=rng.random() < 0.5,
+        has_sinks=rng.random() < 0.3,
     )  # fmt: skip
     has_norm_before = rng.random() < 0.7
     return LayerSpec(

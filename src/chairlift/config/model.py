@@ -48,6 +48,7 @@ class AttentionSpec:
     has_bias: bool = False  # of queries, keys and values
     has_output_bias: bool = False
     has_qk_norm: bool = False  # of each head of queries and keys
+    has_sinks: bool = False  # each head has one more score that takes its share and has no value
 
     @property
     def has_groups(self) -> bool:
@@ -120,6 +121,7 @@ class Names:
     q_norm: str = "self_attn.q_norm"
     k_norm: str = "self_attn.k_norm"
     output: str = "self_attn.o_proj"
+    sinks: str = "self_attn.sinks"  # whole
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
     down: str = "mlp.down_proj"
     router: str = "mlp.gate"

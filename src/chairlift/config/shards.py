@@ -159,6 +159,8 @@ def _layer_cuts(
         (whole.gate_up.bias, ours.gate_up.bias, [(spec.feed_forward.width, inner)] * 2),
     ):
         found |= _row_cuts(stored, mine, sections)
+    if whole.sinks is not None and ours.sinks is not None:
+        found[_key(ours.sinks)] = Cut(whole.sinks.name, whole.sinks.shape, 0, ((q_low, q_high),))
     for stored, mine, span in (
         (whole.output.parts, ours.output.parts, queries),
         (whole.down.parts, ours.down.parts, inner),

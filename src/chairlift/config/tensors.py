@@ -66,6 +66,7 @@ class LayerTensors(NamedTuple):
     down: Matrix | None
     norms: dict[str, Part]  # by their names in `Names`; those that the layer has
     experts: ExpertTensors | None = None
+    sinks: Part | None = None  # [heads]
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
@@ -110,6 +111,7 @@ def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
             )
             for role, size in _norms(layer, hidden).items()
         },
+        sinks=Part(f"{prefix}{names.sinks}", (heads.num_heads,)) if heads.has_sinks else None,
         experts=_experts(prefix, names, mixture, layer.feed_forward.width, hidden) if mixture else None,
     )
 
@@ -186,6 +188,8 @@ def expected_parts(config: ModelConfig) -> Iterator[Part]:
             yield from (*matrix.parts, *matrix.bias)
         if layer.experts is not None and layer.experts.correction is not None:
             yield layer.experts.correction
+        if layer.sinks is not None:
+            yield layer.sinks
         yield from layer.norms.values()
 
 
@@ -221,6 +225,7 @@ def weight_bytes(config: ModelConfig, itemsize: int, layer_itemsize: int) -> int
 GGUF_NAMES = Names(
     embedding="token_embd", norm="output_norm", head="output", layer="blk.{}.",
     qkv=("attn_q", "attn_k", "attn_v"), q_norm="attn_q_norm", k_norm="attn_k_norm", output="attn_output",
+    sinks="attn_sinks.weight",
     gate_up=("ffn_gate", "ffn_up"), down="ffn_down", router="ffn_gate_inp", correction="exp_probs_b.bias",
     expert_gate_up=("ffn_gate_exps", "ffn_up_exps"), expert_down="ffn_down_exps",
     shared_gate_up=("ffn_gate_shexp", "ffn_up_shexp"), shared_down="ffn_down_shexp",

@@ -50,6 +50,7 @@ class Attention:
     q_norm: Tensor | None  # [head_dim]
     k_norm: Tensor | None
     eps: float
+    sinks: Tensor | None = None  # float32 [heads]
 
 
 class ExpertWeight(Protocol):

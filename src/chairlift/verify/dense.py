@@ -64,6 +64,7 @@ class _Layer:
         self._max_len = max_len
         self._qkv, self._output = linear(tensors.qkv, read), linear(tensors.output, read)
         self._feed_forward = feed_forward_of(spec.feed_forward, tensors, read)
+        self._sinks = read(tensors.sinks).tolist() if tensors.sinks else None
         self._gains = {role: read(part) + part.offset for role, part in tensors.norms.items()}
 
     def through(self, x: Tensor) -> Tensor:
@@ -92,8 +93,12 @@ class _Layer:
         outs = []
         for head in range(spec.num_heads):
             scores = _capped(q[head] @ k[head // group].T * spec.scale, spec.cap).masked_fill(is_hidden, -math.inf)
-            weights = torch.exp(scores - scores.max(dim=1, keepdim=True).values)
-            outs.append((weights / weights.sum(dim=1, keepdim=True)) @ v[head // group])
+            top = scores.max(dim=1, keepdim=True).values
+            weights = torch.exp(scores - top)
+            total = weights.sum(dim=1, keepdim=True)
+            if self._sinks is not None:
+                total = total + torch.exp(self._sinks[head] - top)
+            outs.append((weights / total) @ v[head // group])
         return self._output(torch.cat(outs, dim=1))
 
 

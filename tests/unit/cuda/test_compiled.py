@@ -36,7 +36,7 @@ INTEGERS |= {"sample_rows", "tokens", "last", "rows", "words"}
 INTEGERS |= {"ids", "order", "num_tiles"}
 BYTES = set()
 FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain"}
-FLOATS |= {"correction", "weights"}
+FLOATS |= {"correction", "weights", "sinks"}
 NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "window": "i32", "width": "i32"}
 NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
 NUMBERS |= {"num_words": "i32", "num_experts": "i32", "num_pairs": "i32"}
@@ -70,12 +70,12 @@ def check_order(kernel, warps, **constants):
 heads = {"HEADS": 32, "DIM": 128, "SIZE": 16}
 dependent = {"IS_DEPENDENT": int(sys.argv[1]) >= 90}
 for is_split in (False, True):
-    split_options = {"SPLIT": 128, "IS_SPLIT": is_split, "HAS_CAP": is_split}
+    split_options = {"SPLIT": 128, "IS_SPLIT": is_split, "HAS_CAP": is_split, "HAS_SINKS": is_split}
     check(single_kernel, **heads, **split_options, TILE=8, **dependent)
     check(partial_kernel, **heads, **split_options, KV_HEADS=8, GROUP=16, TILE=64, **dependent)
-check(combine_kernel, HEADS=32, DIM=128, SPLIT=128, **dependent)
+check(combine_kernel, HEADS=32, DIM=128, SPLIT=128, HAS_SINKS=True, **dependent)
 for has_cap in (False, True):
-    check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64, HAS_CAP=has_cap)
+    check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64, HAS_CAP=has_cap, HAS_SINKS=has_cap)
 check(list_pages_kernel, BLOCK=64)
 check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=True, **dependent)
 check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=False, gain=None, **dependent)
@@ -99,10 +99,10 @@ for split in (16, 128):
 for has_cap in (False, True):
     exact = {**heads, "KV_HEADS": 8, "SPLIT": 64, "TILE": 32, "HAS_CAP": has_cap}
     for is_whole in (False, True):
-        check_order(exact_rows_kernel, 1 if is_whole else 2, **exact, GROUP=16, IS_WHOLE=is_whole)
-    check_order(exact_prompt_kernel, 4, **exact, QUERIES=64)
+        check_order(exact_rows_kernel, 1 if is_whole else 2, **exact, GROUP=16, IS_WHOLE=is_whole, HAS_SINKS=has_cap)
+    check_order(exact_prompt_kernel, 4, **exact, QUERIES=64, HAS_SINKS=has_cap)
     check_order(exact_one_row_kernel, 4, **exact, GROUP=16, **dependent)
-check_order(join_kernel, 1, HEADS=32, DIM=128, SPLIT=64)
+check_order(join_kernel, 1, HEADS=32, DIM=128, SPLIT=64, HAS_SINKS=True)
 for is_even in (False, True):
     ends = {"STRETCH": 128, "IS_FULL": is_even, "IS_EVEN": is_even}
     check(product_kernel, OUTPUTS=128, NUM_FULL=96, ROWS=16, ACTIVATION="", **dependent, **ends)

@@ -84,6 +84,7 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
         "has_bias",
         "has_output_bias",
         "has_qk_norm",
+        "has_sinks",
     ):
         assert len({getattr(layer.attention, name) for layer in layers}) > 1, name
     rotations = [layer.attention.rotation for layer in layers]

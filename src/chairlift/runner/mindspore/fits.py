@@ -17,6 +17,8 @@ def _lacking(layer: LayerSpec) -> str:
     attention, feed_forward = layer.attention, layer.feed_forward
     if attention.has_output_bias or feed_forward.has_bias:
         return "biases beside those of queries, keys and values"
+    if attention.has_sinks:
+        return "attention sinks"
     if feed_forward.experts is not None:
         return "experts"
     return ""

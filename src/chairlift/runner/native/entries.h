@@ -29,8 +29,8 @@ void chairlift_experts(const void *x, const int32_t *ids, const float *weights, 
 void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots, void *q,
                       void *keys, void *values, const float *q_gain, const float *k_gain, int rows, int heads,
                       int kv_heads, int head_dim, int block_size, float eps, int is_bf16, int kv_is_int8);
-void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
-                         const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks, int heads,
+void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const float *sinks,
+                         const int32_t *starts, const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks, int heads,
                          int kv_heads, int head_dim, int block_size, float scale, float cap, int window,
                          int is_bf16, int kv_is_int8);
 

@@ -65,6 +65,7 @@ enum { SCALE_BYTES = 4 };
 typedef struct {
     const void *q, *keys, *values;
     void *out;
+    const float *sinks; /* [heads]: scores without values; NULL: there are none */
     const int32_t *starts, *contexts, *tables;
     int64_t table_width;
     int num_chunks, heads, kv_heads, head_dim, block_size, window, kv_is_int8;

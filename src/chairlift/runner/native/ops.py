@@ -78,7 +78,7 @@ class NativeOps:
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
-        return self.attention(q, attention.spec, keys, values, batch)
+        return self.attention(q, attention.spec, keys, values, batch, attention.sinks)
 
     def rotate_and_store(
         self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
@@ -98,14 +98,16 @@ class NativeOps:
         )  # fmt: skip
         return q
 
-    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
         """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
         _, kv_heads, block_size, _ = keys.shape
         num_rows, heads, head_dim = q.shape
         out = self.calls.empty((num_rows, heads * head_dim), q.dtype)
         tables = batch.tables
         self._attention(
-            q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(),
+            q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), pointer(sinks),
             batch.starts.data_ptr(), batch.contexts.data_ptr(), tables.data_ptr(), tables.stride(0), tables.size(0),
             heads, kv_heads, head_dim, block_size, spec.scale, spec.cap, spec.window, q.dtype is torch.bfloat16,
             keys.dtype is torch.int8,

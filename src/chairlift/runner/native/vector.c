@@ -221,18 +221,19 @@ static void attention_chunk(void *arg, int index) {
     }
 }
 
-EXPORT void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
-                                const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
-                                int heads, int kv_heads, int head_dim, int block_size, float scale, float cap,
+EXPORT void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const float *sinks,
+                                const int32_t *starts, const int32_t *contexts, const int32_t *tables,
+                                int64_t table_width, int num_chunks, int heads, int kv_heads, int head_dim, int block_size, float scale, float cap,
                                 int window, int is_bf16, int kv_is_int8) {
     int group = heads / kv_heads;
     int *item_starts = scratch(SCRATCH_ITEMS, (size_t)(num_chunks + 1) * sizeof(int));
-    attention_run run = {{q, keys, values, out, starts, contexts, tables, table_width, num_chunks, heads, kv_heads,
+    attention_run run = {{q, keys, values, out, sinks, starts, contexts, tables, table_width, num_chunks, heads, kv_heads,
                           head_dim, block_size, window, kv_is_int8, scale, cap, item_starts, 0, 1, 1, min_int(group, MAX_LANES), 1},
                          CHOOSE(attend, is_bf16)};
     attention_job *job = &run.job;
 #if defined(__x86_64__)
-    if (is_bf16 && !kv_is_int8 && (cpu_features() & HAS_AMX) && attend_amx_fits(head_dim)) run.attend = attend_amx;
+    int has_tiles = is_bf16 && !kv_is_int8 && !sinks && cpu_features() & HAS_AMX;
+    if (has_tiles && attend_amx_fits(head_dim)) run.attend = attend_amx;
 #endif
     job->tile_tokens = max_int(1, MAX_LANES / group);
     job->head_tiles = ceil_div(group, MAX_LANES);

@@ -119,7 +119,7 @@ class TorchOps:
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
-        return self.attention(q, attention.spec, keys, values, batch)
+        return self.attention(q, attention.spec, keys, values, batch, attention.sinks)
 
     def rotate_and_store(
         self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
@@ -137,12 +137,14 @@ class TorchOps:
         values[blocks, :, offsets] = v
         return _rotate(q, cos, sin)
 
-    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
         """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
         if self._exact:
-            return exact_attention(q, keys, values, batch, spec)
+            return exact_attention(q, keys, values, batch, spec, sinks)
         with without_cudnn(q.device):
-            return _attend(q, keys, values, batch, spec).flatten(1)
+            return _attend(q, keys, values, batch, spec, sinks).flatten(1)
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)
@@ -198,24 +200,27 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
+def _attend(
+    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec, sinks: Tensor | None
+) -> Tensor:  # fmt: skip
     out = torch.empty_like(q)  # [T, heads, head_dim]
     width = -(-batch.max_context // keys.shape[2])
     group = max(1, MAX_GATHERED // (width * keys[0].numel()))
     for low in range(0, batch.num_decodes, group):
         high = min(low + group, batch.num_decodes)
-        out[low:high] = _attend_decodes(q, keys, values, batch, low, high, spec)
+        out[low:high] = _attend_decodes(q, keys, values, batch, low, high, spec, sinks)
     if batch.num_decodes < len(batch.contexts):
         starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
         for r in range(batch.num_decodes, len(contexts)):
             rows = slice(starts[r], starts[r + 1])
-            out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], spec)
+            out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], spec, sinks)
     return out
 
 
 def _attend_decodes(
-    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, spec: AttentionSpec
-) -> Tensor:
+    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, spec: AttentionSpec,
+    sinks: Tensor | None,
+) -> Tensor:  # fmt: skip
     """Decodes low..high, each one query over its own context, padded to the longest. -> [D, heads, head_dim]"""
     contexts = batch.contexts[low:high, None]  # [D, 1]
     at = torch.arange(int(contexts.max()), device=q.device)
@@ -227,10 +232,13 @@ def _attend_decodes(
     k, v = gather(keys, positions, tables), gather(values, positions, tables)  # [D, kv_heads, L, head_dim]
     # The heads that share a key head become its query rows.
     grouped = q[low:high].unflatten(1, (keys.shape[1], -1))  # [D, kv_heads, group, head_dim]
-    return weighted(grouped, k, v, seen[:, None, None], spec).flatten(1, 2)
+    own = None if sinks is None else sinks.view(keys.shape[1], -1, 1)
+    return weighted(grouped, k, v, seen[:, None, None], spec, own).flatten(1, 2)
 
 
-def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context: int, spec: AttentionSpec) -> Tensor:
+def _attend_chunk(
+    q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context: int, spec: AttentionSpec, sinks: Tensor | None
+) -> Tensor:
     """The last len(q) positions of one context. q [n, heads, head_dim] -> [n, heads, head_dim]"""
     count, heads, _ = q.shape
     block_size = keys.shape[2]
@@ -243,6 +251,7 @@ def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, contex
     k = keys[table].transpose(0, 1).flatten(1, 2)[:, : context - origin].repeat_interleave(group, 0)  # [heads, L, d]
     v = values[table].transpose(0, 1).flatten(1, 2)[:, : context - origin].repeat_interleave(group, 0)
     at = torch.arange(origin, context, device=q.device)
+    own_sinks = None if sinks is None else sinks[:, None, None]
     pieces = []
     for low in range(0, count, _MAX_QUERIES):
         high = min(low + _MAX_QUERIES, count)
@@ -252,6 +261,6 @@ def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, contex
         if spec.window:
             seen &= at[reach] > own - spec.window
         rows = q[low:high].transpose(0, 1)  # [heads, queries, head_dim]
-        out = weighted(rows[None], k[None, :, reach], v[None, :, reach], seen, spec)
+        out = weighted(rows[None], k[None, :, reach], v[None, :, reach], seen, spec, own_sinks)
         pieces.append(out[0].transpose(0, 1))
     return torch.cat(pieces)

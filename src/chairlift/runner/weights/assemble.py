@@ -88,7 +88,14 @@ class Assembly:
         make = self.weight_format.layers
         return Layer(
             spec=spec,
-            attention=Attention(heads, table, norms.get("q_norm"), norms.get("k_norm"), self.config.rms_norm_eps),
+            attention=Attention(
+                heads,
+                table,
+                norms.get("q_norm"),
+                norms.get("k_norm"),
+                self.config.rms_norm_eps,
+                self._stack((tensors.sinks,), self._wide) if tensors.sinks else None,
+            ),
             qkv=self._matrix(tensors.qkv, make),
             output=self._matrix(tensors.output, make),
             gate_up=self._matrix(tensors.gate_up, make) if tensors.gate_up else None,
