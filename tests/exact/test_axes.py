@@ -31,7 +31,7 @@ DEFAULT = [("llama", "torch", "float32"), ("qwen3", "torch", "bfloat16"), ("tied
 # Families whose layers are made of the same parts: one axis by default.
 BRIEF = [("phi3", "native", "float32"), ("granite", "native", "bfloat16"), ("granite4", "native", "float32"),
          ("smollm3", "native", "bfloat16"), ("glm4", "native", "float32"),
-         ("glm4-moe", "native", "float32")]  # fmt: skip
+         ("glm4-moe", "native", "float32"), ("gpt-oss", "native", "bfloat16")]  # fmt: skip
 TURNS = 3  # there are as many kinds of torch, so a value that takes turns meets one of them, and some native kinds
 Kind = tuple[str, str, str]
 KINDS: list[Kind] = [(config, ops, dtype) for config in CONFIGS for ops in OPS for dtype in DTYPES]

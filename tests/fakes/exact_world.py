@@ -12,6 +12,7 @@ from chairlift.config.families.family import Family
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
 from chairlift.config.families.glm import GLM4
 from chairlift.config.families.glm_moe import GLM4_MOE
+from chairlift.config.families.gpt_oss import GPT_OSS
 from chairlift.config.families.granite import GRANITE, GRANITE4
 from chairlift.config.families.mixtral import MIXTRAL
 from chairlift.config.families.phi import PHI3
@@ -97,6 +98,7 @@ CONFIGS = {
         topk_group=1,
         sliding_window=None,
     ),
+    "gpt-oss": read(GPT_OSS, num_local_experts=6, num_experts_per_tok=2),
     "declared": declared(),
 }
 LIMITS = Limits(

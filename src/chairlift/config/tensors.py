@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from chairlift.config.model import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig, Names
+from chairlift.config.model import AttentionSpec, BlockWeights, ExpertsSpec, LayerSpec, ModelConfig, Names
 
+MXFP4_GROUP = 32  # columns that share a scale
 _QK_NORMS = ("q_norm", "k_norm")
 
 
@@ -40,6 +41,14 @@ class Part(NamedTuple):
     shape: tuple[int, ...]
     order: HeadOrder | None = None  # None: rows are in order
     offset: float = 0.0  # what the stored numbers lack; 0 except for norms
+    # Of experts that are in one tensor:
+    is_transposed: bool = False  # each expert's columns are stored as rows
+    is_alternating: bool = False  # a row of the gate, then one of the up projection, and so on
+    weights_each: int = 1  # that a stored number stands for; 1 except in MXFP4, whose scales stand for none
+
+    @property
+    def num_weights(self) -> int:
+        return self.weights_each * prod(self.shape)
 
 
 class Matrix(NamedTuple):
@@ -47,6 +56,7 @@ class Matrix(NamedTuple):
 
     parts: tuple[Part, ...]
     bias: tuple[Part, ...] = ()
+    scales: tuple[Part, ...] = ()  # of parts in MXFP4
 
 
 class ExpertTensors(NamedTuple):
@@ -117,12 +127,13 @@ def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
 
 
 def _experts(prefix: str, names: Names, mixture: ExpertsSpec, width: int, hidden: int) -> ExpertTensors:
+    make = {"rows": _of_each, "columns": _in_columns, "mxfp4": _in_mxfp4}[names.expert_form]
     correction = Part(f"{prefix}{names.correction}", (mixture.count,)) if mixture.has_correction else None
     return ExpertTensors(
         router=_stacked(prefix, (names.router,), (mixture.count,), hidden, mixture.has_router_bias),
         correction=correction,
-        gate_up=_of_each(prefix, names.expert_gate_up, mixture, 2 * width, hidden),
-        down=_of_each(prefix, (names.expert_down,), mixture, hidden, width),
+        gate_up=make(prefix, names.expert_gate_up, mixture, 2 * width, hidden),
+        down=make(prefix, (names.expert_down,), mixture, hidden, width),
     )
 
 
@@ -147,6 +158,32 @@ def _order(heads: AttentionSpec, names: Names) -> HeadOrder | None:
     if not names.has_paired_rows and not num_turned:
         return None
     return HeadOrder(1, heads.head_dim, num_turned or heads.head_dim, names.has_paired_rows)
+
+
+def _in_columns(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
+    return _in_one(prefix, names, mixture, rows, (mixture.count, columns, rows), "")
+
+
+def _in_mxfp4(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
+    groups = (mixture.count, rows, columns // MXFP4_GROUP)
+    matrix = _in_one(prefix, names, mixture, rows, (*groups, MXFP4_GROUP // 2), "_blocks")
+    (part,) = matrix.parts
+    scales = part._replace(name=f"{prefix}{names[0]}_scales", shape=groups, weights_each=0)
+    return matrix._replace(scales=(scales,))
+
+
+def _in_one(
+    prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, shape: tuple[int, ...], ending: str
+) -> Matrix:
+    """All experts in one tensor, whose rows are of the gate and the up projection in turn if it has both."""
+    (name,) = names
+    is_alternating = name.rsplit(".", 1)[-1].startswith("gate_up")
+    bias = Part(f"{prefix}{name}_bias", (mixture.count, rows), is_alternating=is_alternating)
+    part = Part(
+        f"{prefix}{name}{ending}", shape, is_transposed=not ending, is_alternating=is_alternating,
+        weights_each=2 if ending else 1,
+    )  # fmt: skip
+    return Matrix((part,), (bias,) if mixture.has_bias else ())
 
 
 def _norms(layer: LayerSpec, hidden: int) -> dict[str, int]:
@@ -185,7 +222,7 @@ def expected_parts(config: ModelConfig) -> Iterator[Part]:
     for index in range(config.num_layers):
         layer = layer_tensors(config, index)
         for matrix in layer.matrices:
-            yield from (*matrix.parts, *matrix.bias)
+            yield from (*matrix.parts, *matrix.bias, *matrix.scales)
         if layer.experts is not None and layer.experts.correction is not None:
             yield layer.experts.correction
         if layer.sinks is not None:
@@ -203,7 +240,7 @@ def norm_parts(config: ModelConfig) -> Iterator[Part]:
 def layers_size(config: ModelConfig) -> int:
     """Numbers in the matrices of layers."""
     layers = (layer_tensors(config, index) for index in range(config.num_layers))
-    return sum(prod(part.shape) for layer in layers for matrix in layer.matrices for part in matrix.parts)
+    return sum(part.num_weights for layer in layers for matrix in layer.matrices for part in matrix.parts)
 
 
 def ends_size(config: ModelConfig) -> int:
@@ -213,7 +250,18 @@ def ends_size(config: ModelConfig) -> int:
 
 
 def num_parameters(config: ModelConfig) -> int:
-    return sum(prod(part.shape) for part in expected_parts(config))
+    return sum(part.num_weights for part in expected_parts(config))
+
+
+def mxfp4_weights(config: ModelConfig) -> BlockWeights:
+    """Of a model whose experts are stored so."""
+    layers = (layer_tensors(config, index) for index in range(config.num_layers))
+    packed = [matrix for layer in layers for matrix in layer.matrices if matrix.scales]
+    return BlockWeights(
+        type_name="MXFP4",
+        num_bytes=sum(prod(part.shape) for matrix in packed for part in (*matrix.parts, *matrix.scales)),
+        num_weights=sum(part.num_weights for matrix in packed for part in matrix.parts),
+    )
 
 
 def weight_bytes(config: ModelConfig, itemsize: int, layer_itemsize: int) -> int:

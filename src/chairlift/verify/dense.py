@@ -16,7 +16,7 @@ from torch import Tensor
 from chairlift.config.model import LayerSpec, ModelConfig, RopeScaling, Rotation
 from chairlift.config.tensors import LayerTensors, Part, end_tensors, layer_tensors
 from chairlift.runner.weights.order import in_order
-from chairlift.runner.weights.source import TensorSource
+from chairlift.runner.weights.source import ByteSource, TensorSource
 from chairlift.telemetry.logit_files import Logits
 from chairlift.verify.feed_forward import feed_forward_of, linear
 
@@ -31,6 +31,9 @@ def logits_of(
     wide = torch.float64 if rounded is torch.float64 else torch.float32
 
     def read(part: Part) -> Tensor:
+        if part.weights_each != 1:
+            assert isinstance(tensors, ByteSource)
+            return tensors.read_bytes(part.name, part.shape).to(device, copy=True)
         tensor = in_order(tensors.read(part.name, part.shape), part.order)
         return tensor.to(device).to(rounded).to(wide, copy=True)  # valid until the next read
 

@@ -38,6 +38,8 @@ def why_not(config: ModelConfig, max_len: int = 0, is_folder: bool = True) -> st
         return "it is not installed"
     if not hasattr(import_module("transformers"), config.architecture):
         return f"it does not know {config.architecture}"
+    if config.blocks is not None and config.blocks.type_name == "MXFP4":
+        return "it needs kernels of others for MXFP4"
     if not is_folder and any(layer.feed_forward.experts for layer in config.layers):
         return "it keeps experts in other tensors than this file"
     if config.names.layer == GGUF_NAMES.layer and config.architecture not in _READ_AS_GGUF:

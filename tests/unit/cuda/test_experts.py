@@ -13,6 +13,7 @@ from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.ops import Experts, Ops
 from chairlift.runner.torch.experts import route
 from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.weights.mxfp4 import in_halves, widened
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
@@ -109,3 +110,28 @@ def test_the_bits_of_a_row_do_not_depend_on_rows_that_share_its_experts() -> Non
     for row in (5, EXACT_TILE.rows):
         assert torch.equal(ops.experts(x[row : row + 1], own, None)[0], among[row])
     assert torch.equal(ops.experts(x.flip(0), own, None).flip(0), among)
+
+
+@pytest.mark.parametrize("num_rows", [2, 9])
+def test_weights_of_four_bits_are_multiplied_as_the_numbers_they_stand_for(num_rows: int) -> None:
+    spec, hidden, inner = replace(SPEC, has_bias=True), 64, 32
+    source = torch.Generator().manual_seed(0)
+
+    def four_bits(rows: int, columns: int) -> tuple[Tensor, Tensor]:
+        shape = spec.count, rows, columns // 32
+        blocks = torch.randint(0, 256, (*shape, 16), generator=source, dtype=torch.uint8)
+        return blocks, torch.randint(120, 126, shape, generator=source, dtype=torch.uint8)
+
+    stored = four_bits(2 * inner, hidden), four_bits(hidden, inner)
+    biases = numbers(spec.count, 2 * inner, seed=1), numbers(spec.count, hidden, seed=2)
+    ops, plain = CudaOps(), TorchOps()
+    own = [
+        ops.mxfp4_experts(in_halves(blocks), scales, bias)
+        for (blocks, scales), bias in zip(stored, biases, strict=True)
+    ]
+    wide = [plain.expert_weight(widened(*each), bias) for each, bias in zip(stored, biases, strict=True)]
+    layer = FeedForwardSpec(width=inner, activation="clamped", experts=spec)
+    router, x = numbers(spec.count, hidden, seed=3), numbers(num_rows, hidden, seed=4)
+    want = plain.experts(x, Experts(layer, plain.weight(router), None, *wide), None)
+    got = ops.experts(x, Experts(layer, ops.weight(router), None, *own), None)
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)

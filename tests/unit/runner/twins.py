@@ -102,6 +102,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "head_dim": 16, "n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
         "norm_topk_prob": False,
     }),
+    "gpt-oss": ("GptOss", {
+        "head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 3, "sliding_window": 9,
+        "rope_parameters": YARN | {"truncate": False},
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    }),
 }  # fmt: skip
 DENSE = [name for name, (_, own) in FAMILIES.items() if not any("experts" in key and own[key] for key in own)]
 

@@ -3,6 +3,7 @@
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
 from chairlift.config.families.glm import GLM4
 from chairlift.config.families.glm_moe import GLM4_MOE
+from chairlift.config.families.gpt_oss import GPT_OSS
 from chairlift.config.families.granite import GRANITE, GRANITE4
 from chairlift.config.families.llama import LLAMA, MISTRAL
 from chairlift.config.families.mixtral import MIXTRAL
@@ -13,7 +14,7 @@ from chairlift.config.families.smollm import SMOLLM3
 
 FAMILIES = (
     LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3, GRANITE, GRANITE4, SMOLLM3, GLM4, MIXTRAL, QWEN3_MOE,
-    GLM4_MOE,
+    GLM4_MOE, GPT_OSS,
 )  # fmt: skip
 BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}
 BY_MODEL_TYPE = {family.model_type: family for family in FAMILIES}

@@ -240,6 +240,9 @@ class CudaOps:
     def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
         return CudaExperts(matrix.contiguous(), bias)
 
+    def mxfp4_experts(self, blocks: Tensor, scales: Tensor, bias: Tensor | None) -> ExpertWeight:
+        return CudaExperts(blocks, bias, scales)
+
     def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
         return add_experts(x, experts, shared, self._exact)
 

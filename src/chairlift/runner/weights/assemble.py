@@ -24,9 +24,10 @@ from chairlift.config.tensors import (
 )
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.model import Decoder, Layer
-from chairlift.runner.ops import Attention, Experts, ExpertWeight, MakeWeight, Ops, TakesWeights, Weight, each_weight
+from chairlift.runner.ops import Attention, Experts, MakeWeight, Ops, Weight
 from chairlift.runner.rope import rotation_table
-from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks, of_expert
+from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
+from chairlift.runner.weights.experts import ExpertReader
 from chairlift.runner.weights.order import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.runner.weights.transfer import Transfer, transfer_to
@@ -109,41 +110,18 @@ class Assembly:
 
     def _experts(self, spec: FeedForwardSpec, tensors: ExpertTensors) -> Experts:
         assert spec.experts is not None
-        correction = tensors.correction
+        correction, made = tensors.correction, self.weight_format
+        reader = ExpertReader(
+            self.ops, self.source, self.dtype, self.device, made.layers, made.as_stored, self.transfer
+        )  # fmt: skip
         return Experts(
             spec=spec,
             # Never quantised: it is small, and the choice should not depend on rounding.
             router=self._matrix(tensors.router, None),
             correction=None if correction is None else self._stack((correction,), self._wide),
-            gate_up=self._expert_weight(tensors.gate_up, spec.experts.count),
-            down=self._expert_weight(tensors.down, spec.experts.count),
+            gate_up=reader.weight(tensors.gate_up, spec.experts.count),
+            down=reader.weight(tensors.down, spec.experts.count),
         )
-
-    def _expert_weight(self, matrix: Matrix, count: int) -> ExpertWeight:
-        bias = self._stack_experts(matrix.bias, count, 1) if matrix.bias else None
-        blocks = kept_blocks(self.source, self.ops, matrix.parts) if self.weight_format.as_stored else None
-        if blocks is not None:
-            assert isinstance(self.ops, KeepsBlocks) and isinstance(self.ops, TakesWeights)
-            own = [[of_expert(part, expert) for part in blocks] for expert in range(count)]
-            biases = [None] * count if bias is None else list(bias)
-            weights = [self.ops.blocks_weight(*each, self.dtype) for each in zip(own, biases, strict=True)]
-            return self.ops.expert_weights(weights)
-        stacked, make = self._stack_experts(matrix.parts, count, 2), self.weight_format.layers
-        if make is None:
-            return self.ops.expert_weight(stacked, bias)
-        assert isinstance(self.ops, TakesWeights)
-        return each_weight(self.ops, make, stacked, bias)
-
-    def _stack_experts(self, parts: Sequence[Part], count: int, rank: int) -> Tensor:
-        """[experts, rows, ...]; rank: of one expert's part. Other parts hold rows of every expert."""
-        if len(parts[0].shape) == rank:
-            return self._stack(parts).unflatten(0, (count, -1))
-        heights = [part.shape[1] for part in parts]
-        stacked = torch.empty((count, sum(heights), *parts[0].shape[2:]), dtype=self.dtype, device=self.device)
-        for part, rows in zip(parts, stacked.split(heights, dim=1), strict=True):
-            for own, to in zip(self.source.read(part.name, part.shape), rows, strict=True):
-                self.transfer.copy(own, to)
-        return stacked
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self._stack(matrix.bias) if matrix.bias else None

@@ -84,14 +84,14 @@ def _products(
         sums = tl.zeros([LINES, BYTES], dtype=tl.float32)
         for low in tl.static_range(0, WIDTH, STRETCH):
             is_byte = low // 2 + in_stretch < WIDTH // 2
-            is_group = low // (2 * GROUP) + groups < WIDTH // (2 * GROUP)
+            is_group = groups + low // (2 * GROUP) < WIDTH // (2 * GROUP)
             from_weight = weight + places[:, None] * (WIDTH // 2) + (low // 2 + in_stretch)[None, :]
-            from_scales = scales + places[:, None] * (WIDTH // (2 * GROUP)) + (low // (2 * GROUP) + groups)[None, :]
+            from_scales = scales + places[:, None] * (WIDTH // (2 * GROUP)) + (groups + low // (2 * GROUP))[None, :]
             packed = tl.load(from_weight, mask=is_line[:, None] & is_byte[None, :], other=0)
             powers = tl.load(from_scales, mask=is_line[:, None] & is_group[None, :], other=0)
             one, two = widened(packed, powers, LINES, BYTES)
-            sums += one * (factor * tl.load(x + low + columns, mask=is_byte, other=0.0).to(tl.float32))[None, :]
-            sums += two * (factor * tl.load(x + low + GROUP + columns, mask=is_byte, other=0.0).to(tl.float32))[None, :]
+            sums += one * (factor * tl.load(x + columns + low, mask=is_byte, other=0.0).to(tl.float32))[None, :]
+            sums += two * (factor * tl.load(x + columns + low + GROUP, mask=is_byte, other=0.0).to(tl.float32))[None, :]
     else:
         columns = tl.arange(0, STRETCH)
         sums = tl.zeros([LINES, STRETCH], dtype=tl.float32)

@@ -55,7 +55,7 @@ def grouped_kernel(
         for low in range(0, width, STRETCH):
             is_byte = low // 2 + places_in < width // 2
             packed = tl.load(from_weight + low // 2, mask=is_output[:, None] & is_byte[None, :], other=0)
-            is_group = low // (2 * GROUP) + tl.arange(0, BYTES // GROUP) < width // (2 * GROUP)
+            is_group = tl.arange(0, BYTES // GROUP) + low // (2 * GROUP) < width // (2 * GROUP)
             powers = tl.load(from_scales + low // (2 * GROUP), mask=is_output[:, None] & is_group[None, :], other=0)
             one, two = widened(packed, powers, OUTPUTS, BYTES)
             is_there = is_row[:, None] & is_byte[None, :]
