@@ -30,7 +30,10 @@ DEFAULT = [("llama", "torch", "float32"), ("qwen3", "torch", "bfloat16"), ("tied
            ("mixtral", "torch", "float32"), ("qwen3-moe", "native", "bfloat16")]  # fmt: skip
 # Families whose layers are made of the same parts: one axis by default.
 BRIEF = [("phi3", "native", "float32"), ("granite", "native", "bfloat16"), ("granite4", "native", "float32"),
-         ("smollm3", "native", "bfloat16"), ("glm4", "native", "float32"),
+         ("smollm3", "native", "bfloat16"), ("glm4", "native", "float32"), ("olmo2", "native", "bfloat16"),
+         ("olmo3", "torch", "float32"), ("exaone4", "native", "float32"), ("seed-oss", "native", "bfloat16"),
+         ("ministral3", "native", "float32"), ("cohere2", "native", "bfloat16"),
+         ("starcoder2", "native", "bfloat16"), ("starcoder2", "torch", "float32"),
          ("glm4-moe", "native", "float32"), ("gpt-oss", "native", "bfloat16")]  # fmt: skip
 TURNS = 3  # there are as many kinds of torch, so a value that takes turns meets one of them, and some native kinds
 Kind = tuple[str, str, str]

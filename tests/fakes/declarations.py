@@ -17,6 +17,7 @@ from chairlift.config.model import (
     LayerSpec,
     ModelConfig,
     Names,
+    QueryGrowth,
     RopeScaling,
     Rotation,
 )
@@ -38,14 +39,30 @@ def random_declaration(seed: int, head_dims: tuple[int, ...] = _HEAD_DIMS) -> Mo
         plain,
         layers=tuple(_widened(layer, rng) for layer in plain.layers),
         logit_factor=rng.choice([1.0, 0.125, 0.3]),
+        has_centred_norms=rng.random() < 0.3,
+        has_norm_biases=rng.random() < 0.3,
         names=replace(plain.names, has_paired_rows=rng.random() < 0.4),
     )
 
 
 def _widened(layer: LayerSpec, rng: random.Random) -> LayerSpec:
     rotation = layer.attention.rotation and _rotation(layer.attention.rotation, layer.attention.head_dim, rng)
-    attention = replace(layer.attention, rotation=rotation, has_output_bias=rng.random() < 0.3)
-    return replace(layer, attention=attention, feed_forward=replace(layer.feed_forward, has_bias=rng.random() < 0.3))
+    has_wide_norm = rng.random() < 0.3
+    attention = replace(
+        layer.attention,
+        rotation=rotation,
+        has_output_bias=rng.random() < 0.3,
+        has_qk_norm=layer.attention.has_qk_norm and not has_wide_norm,
+        has_wide_qk_norm=has_wide_norm,
+        has_sinks=rng.random() < 0.3,
+        growth=rng.choice([None, None, QueryGrowth(beta=0.4, length=7)]),
+    )
+    is_parallel = layer.has_norm_before and rng.random() < 0.4
+    feed_forward = replace(layer.feed_forward, has_gate=rng.random() < 0.7, has_bias=rng.random() < 0.3)
+    if feed_forward.has_gate:
+        activation = rng.choice([feed_forward.activation, "clamped"])
+        feed_forward = replace(feed_forward, activation=activation, experts=rng.choice([None, _experts(rng)]))
+    return replace(layer, attention=attention, feed_forward=feed_forward, is_parallel=is_parallel)
 
 
 def _rotation(plain: Rotation, head_dim: int, rng: random.Random) -> Rotation:
@@ -98,14 +115,11 @@ def _layer(rng: random.Random, head_dims: tuple[int, ...]) -> LayerSpec:
         num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, scale=rng.choice([head_dim**-0.5, 0.3]),
         rotation=rng.choice([rotation, rotation, None]), window=rng.choice([0, 0, 1, 7]), cap=rng.choice([0.0, 0.8]),
         has_bias=rng.random() < 0.5, has_qk_norm=rng.random() < 0.5,
-        has_sinks=rng.random() < 0.3,
     )  # fmt: skip
     has_norm_before = rng.random() < 0.7
     return LayerSpec(
         attention=attention,
-        feed_forward=FeedForwardSpec(
-            width=rng.choice([40, 64]), activation=rng.choice(ACTIVATIONS), experts=rng.choice([None, _experts(rng)])
-        ),
+        feed_forward=FeedForwardSpec(width=rng.choice([40, 64]), activation=rng.choice(ACTIVATIONS[:2])),
         has_norm_before=has_norm_before,
         has_norm_after=not has_norm_before or rng.random() < 0.3,
         residual_factor=rng.choice([1.0, 0.22]),

@@ -8,16 +8,22 @@ from typing import Any
 import torch
 
 from chairlift.build import make_engine
+from chairlift.config.families.cohere import COHERE2
+from chairlift.config.families.exaone import EXAONE4
 from chairlift.config.families.family import Family
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
 from chairlift.config.families.glm import GLM4
 from chairlift.config.families.glm_moe import GLM4_MOE
 from chairlift.config.families.gpt_oss import GPT_OSS
 from chairlift.config.families.granite import GRANITE, GRANITE4
+from chairlift.config.families.ministral import MINISTRAL3
 from chairlift.config.families.mixtral import MIXTRAL
+from chairlift.config.families.olmo import OLMO2, OLMO3
 from chairlift.config.families.phi import PHI3
 from chairlift.config.families.qwen_moe import QWEN3_MOE
+from chairlift.config.families.seed import SEED_OSS
 from chairlift.config.families.smollm import SMOLLM3
+from chairlift.config.families.starcoder import STARCODER2
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.ids import RequestId
@@ -62,6 +68,7 @@ def read(family: Family, **own: Any) -> ModelConfig:
     return family.model(Fields(family.architecture, sizes | own))
 
 
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 LONGROPE = {"type": "su", "short_factor": [1.0] * 6, "long_factor": [1.5] * 6}
 # Every family of families/known.py, and what no family has.
 CONFIGS = {
@@ -99,6 +106,13 @@ CONFIGS = {
         sliding_window=None,
     ),
     "gpt-oss": read(GPT_OSS, num_local_experts=6, num_experts_per_tok=2),
+    "olmo2": read(OLMO2),
+    "olmo3": read(OLMO3, layer_types=["sliding_attention", "full_attention"], rope_scaling=YARN),
+    "exaone4": read(EXAONE4, sliding_window_pattern="LG"),
+    "seed-oss": read(SEED_OSS, attention_out_bias=True, mlp_bias=True),
+    "ministral3": read(MINISTRAL3, rope_parameters=YARN | {"llama_4_scaling_beta": 0.3}),
+    "cohere2": read(COHERE2, sliding_window_pattern=2),
+    "starcoder2": read(STARCODER2),
     "declared": declared(),
 }
 LIMITS = Limits(

@@ -74,7 +74,7 @@ class Case:
         )  # fmt: skip
         gain = self.gain if has_norm else None
         sinks = torch.linspace(-1.0, 4.0, self.heads) if has_sinks else None
-        return Attention(spec, self.rotation, gain, gain, 1e-5, sinks)
+        return Attention(spec, self.rotation, gain, gain, 1e-5, sinks=sinks)
 
     def run(self, ops: CudaOps | TorchOps, attention: Attention | None = None) -> tuple[Tensor, ...]:
         batch = self.cuda if isinstance(ops, CudaOps) else self.plain

@@ -37,6 +37,14 @@ class Rotation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueryGrowth:
+    """A query at position p is multiplied by 1 + beta * log(1 + p // length)."""
+
+    beta: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSpec:
     num_heads: int
     num_kv_heads: int
@@ -48,6 +56,8 @@ class AttentionSpec:
     has_bias: bool = False  # of queries, keys and values
     has_output_bias: bool = False
     has_qk_norm: bool = False  # of each head of queries and keys
+    has_wide_qk_norm: bool = False  # of all heads of queries at once, and of all heads of keys
+    growth: QueryGrowth | None = None
     has_sinks: bool = False  # each head has one more score that takes its share and has no value
 
     @property
@@ -81,10 +91,11 @@ class ExpertsSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForwardSpec:
-    """down(activation(gate(x)) * up(x))"""
+    """down(activation(gate(x)) * up(x)), without a gate down(activation(up(x)))"""
 
     width: int  # of one expert, where there are several
     activation: str = "silu"  # one of ACTIVATIONS
+    has_gate: bool = True  # experts always have one
     has_bias: bool = False  # of gate, up and down that every token takes
     experts: ExpertsSpec | None = None
 
@@ -96,13 +107,20 @@ class FeedForwardSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSpec:
-    """residual += factor * norm_after(branch(norm_before(residual))), for attention, then for the feed-forward."""
+    """residual += factor * norm_after(branch(norm_before(residual))), for attention, then for the feed-forward.
+
+    In parallel both branches begin with the same norm, attention's, of the same residual.
+    """
 
     attention: AttentionSpec
     feed_forward: FeedForwardSpec
     has_norm_before: bool = True
     has_norm_after: bool = False
+    is_parallel: bool = False
     residual_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        assert self.has_norm_before or not self.is_parallel, "branches in parallel share the norm before them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +140,7 @@ class Names:
     k_norm: str = "self_attn.k_norm"
     output: str = "self_attn.o_proj"
     sinks: str = "self_attn.sinks"  # whole
-    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")  # the last alone where there is no gate
     down: str = "mlp.down_proj"
     router: str = "mlp.gate"
     correction: str = "mlp.gate.e_score_correction_bias"  # whole
@@ -174,7 +192,9 @@ class ModelConfig:
     vocab_size: int
     max_model_len: int
     layers: tuple[LayerSpec, ...]
-    rms_norm_eps: float
+    rms_norm_eps: float  # of all norms
+    has_centred_norms: bool = False  # LayerNorm in place of RMSNorm, but for those of heads
+    has_norm_biases: bool = False  # of all but those of heads
     num_further_layers: int = 0  # in the files behind these, which guess further tokens and are not read
     embedding_factor: float = 1.0
     logit_factor: float = 1.0  # of the logits, before the cap

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from chairlift.config.model import AttentionSpec, BlockWeights, ExpertsSpec, LayerSpec, ModelConfig, Names
 
 MXFP4_GROUP = 32  # columns that share a scale
-_QK_NORMS = ("q_norm", "k_norm")
 
 
 class HeadOrder(NamedTuple):
@@ -75,6 +74,7 @@ class LayerTensors(NamedTuple):
     gate_up: Matrix | None  # None: every token takes nothing but experts
     down: Matrix | None
     norms: dict[str, Part]  # by their names in `Names`; those that the layer has
+    norm_biases: dict[str, Part]  # the same
     experts: ExpertTensors | None = None
     sinks: Part | None = None  # [heads]
 
@@ -89,6 +89,7 @@ class EndTensors(NamedTuple):
     embedding: Matrix
     norm: Part
     head: Matrix | None  # None: it is the embedding
+    norm_bias: Part | None = None
 
 
 def end_tensors(config: ModelConfig) -> EndTensors:
@@ -96,7 +97,8 @@ def end_tensors(config: ModelConfig) -> EndTensors:
     head_shape = (config.vocab_size if config.num_head_rows is None else config.num_head_rows, config.hidden_size)
     head = None if config.is_tied else Matrix((Part(f"{names.head}.weight", head_shape),))
     norm = Part(f"{names.norm}.weight", (config.hidden_size,), offset=names.norm_offset)
-    return EndTensors(Matrix((Part(f"{names.embedding}.weight", shape),)), norm, head)
+    bias = Part(f"{names.norm}.bias", (config.hidden_size,)) if config.has_norm_biases else None
+    return EndTensors(Matrix((Part(f"{names.embedding}.weight", shape),)), norm, head, bias)
 
 
 def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
@@ -106,20 +108,17 @@ def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
     has_bias = layer.feed_forward.has_bias
     prefix = names.layer.format(index)
     q_rows, kv_rows = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
-    order = _order(heads, names)
+    order, inner_rows = _order(heads, names), (inner, inner) if layer.feed_forward.has_gate else (inner,)
     return LayerTensors(
         qkv=_stacked(prefix, names.qkv, (q_rows, kv_rows, kv_rows), hidden, heads.has_bias, order),
         output=_stacked(prefix, (names.output,), (hidden,), q_rows, heads.has_output_bias),
-        gate_up=_stacked(prefix, gate_up, (inner, inner), hidden, has_bias) if inner else None,
+        gate_up=_stacked(prefix, gate_up[-len(inner_rows) :], inner_rows, hidden, has_bias) if inner else None,
         down=_stacked(prefix, (down,), (hidden,), inner, has_bias) if inner else None,
-        norms={
-            role: Part(
-                f"{prefix}{getattr(names, role)}.weight",
-                (size,),
-                order if role in _QK_NORMS else None,
-                _offset(names, role),
-            )
-            for role, size in _norms(layer, hidden).items()
+        norms=_norms(layer, names, prefix, hidden) | _qk_norms(heads, names, prefix, order),
+        norm_biases={
+            role: Part(f"{prefix}{getattr(names, role)}.bias", part.shape)
+            for role, part in _norms(layer, names, prefix, hidden).items()
+            if config.has_norm_biases
         },
         sinks=Part(f"{prefix}{names.sinks}", (heads.num_heads,)) if heads.has_sinks else None,
         experts=_experts(prefix, names, mixture, layer.feed_forward.width, hidden) if mixture else None,
@@ -186,17 +185,25 @@ def _in_one(
     return Matrix((part,), (bias,) if mixture.has_bias else ())
 
 
-def _norms(layer: LayerSpec, hidden: int) -> dict[str, int]:
-    """Sizes by role."""
-    branches = ("attention", "feed_forward")
-    sizes = {f"before_{branch}": hidden for branch in branches if layer.has_norm_before}
-    sizes |= {f"after_{branch}": hidden for branch in branches if layer.has_norm_after}
-    return sizes | ({"q_norm": (dim := layer.attention.head_dim), "k_norm": dim} if layer.attention.has_qk_norm else {})
+def _norms(layer: LayerSpec, names: Names, prefix: str, hidden: int) -> dict[str, Part]:
+    """By role, of the branches."""
+    roles = ["before_attention", *([] if layer.is_parallel else ["before_feed_forward"])] * layer.has_norm_before
+    roles += ["after_attention", "after_feed_forward"] * layer.has_norm_after
+    return {role: Part(f"{prefix}{getattr(names, role)}.weight", (hidden,), offset=names.norm_offset) for role in roles}
 
 
-def _offset(names: Names, role: str) -> float:
-    own = names.qk_norm_offset if role in _QK_NORMS else None
-    return names.norm_offset if own is None else own
+def _qk_norms(heads: AttentionSpec, names: Names, prefix: str, order: HeadOrder | None) -> dict[str, Part]:
+    """By role, of queries and keys."""
+    if not heads.has_qk_norm and not heads.has_wide_qk_norm:
+        return {}
+    offset = names.norm_offset if names.qk_norm_offset is None else names.qk_norm_offset
+    counts = (heads.num_heads, heads.num_kv_heads) if heads.has_wide_qk_norm else (1, 1)
+    return {
+        role: Part(
+            f"{prefix}{name}.weight", (count * heads.head_dim,), order and order._replace(num_heads=count), offset
+        )
+        for role, name, count in zip(("q_norm", "k_norm"), (names.q_norm, names.k_norm), counts, strict=True)
+    }
 
 
 def _stacked(
@@ -217,8 +224,8 @@ def _stacked(
 
 def expected_parts(config: ModelConfig) -> Iterator[Part]:
     """Every tensor that the model reads."""
-    embedding, norm, head = end_tensors(config)
-    yield from (*embedding.parts, norm, *(head.parts if head else ()))
+    embedding, norm, head, bias = end_tensors(config)
+    yield from (*embedding.parts, norm, *(head.parts if head else ()), *([bias] if bias else ()))
     for index in range(config.num_layers):
         layer = layer_tensors(config, index)
         for matrix in layer.matrices:
@@ -227,7 +234,7 @@ def expected_parts(config: ModelConfig) -> Iterator[Part]:
             yield layer.experts.correction
         if layer.sinks is not None:
             yield layer.sinks
-        yield from layer.norms.values()
+        yield from (*layer.norms.values(), *layer.norm_biases.values())
 
 
 def norm_parts(config: ModelConfig) -> Iterator[Part]:
@@ -245,7 +252,7 @@ def layers_size(config: ModelConfig) -> int:
 
 def ends_size(config: ModelConfig) -> int:
     """Numbers in the embedding and the head."""
-    embedding, _, head = end_tensors(config)
+    embedding, _, head, _ = end_tensors(config)
     return sum(prod(part.shape) for matrix in (embedding, head) if matrix for part in matrix.parts)
 
 

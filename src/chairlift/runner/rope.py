@@ -2,7 +2,8 @@
 
 rotation[position] = cos(position * f_0 .. f_{d/2-1}) | sin(position * f_0 .. f_{d/2-1})      [head_dim]
 
-Pairs that do not turn have frequency 0; some scalings also lengthen those that do.
+Pairs that do not turn have frequency 0; some scalings also lengthen those that do. Some models lengthen queries by
+their position besides.
 """
 
 import math
@@ -10,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from chairlift.config.model import RopeScaling, Rotation
+from chairlift.config.model import QueryGrowth, RopeScaling, Rotation
 from chairlift.core.errors import InvalidConfig
 
 
@@ -23,6 +24,13 @@ def rotation_table(rotation: Rotation | None, head_dim: int, max_len: int, dtype
         lengths[: len(turned)] = rotation.scaling.attention_factor if rotation.scaling else 1.0
     angles = torch.arange(max_len, dtype=dtype)[:, None] * frequencies
     return torch.cat((angles.cos() * lengths, angles.sin() * lengths), dim=-1)
+
+
+def query_factors(growth: QueryGrowth | None, max_len: int, dtype: torch.dtype) -> Tensor | None:
+    """[max_len]; None: all are 1"""
+    if growth is None or max_len <= growth.length:
+        return None
+    return 1 + growth.beta * torch.log1p((torch.arange(max_len) // growth.length).to(dtype))
 
 
 def _frequencies(rotation: Rotation, dim: int, max_len: int, dtype: torch.dtype) -> Tensor:

@@ -20,6 +20,8 @@ from chairlift.runner.weights.source import ByteSource, TensorSource
 from chairlift.telemetry.logit_files import Logits
 from chairlift.verify.feed_forward import feed_forward_of, linear
 
+_OF_HEADS = ("q_norm", "k_norm")
+
 
 def logits_of(
     config: ModelConfig, tensors: TensorSource, dtype: str, device: str, sequences: Sequence[Sequence[int]],
@@ -46,45 +48,60 @@ def logits_of(
         del embedding
         for index, spec in enumerate(config.layers):
             watch(index, config.num_layers)
-            layer = _Layer(
-                spec, layer_tensors(config, index), config.rms_norm_eps, max_len or config.max_model_len, read
-            )
+            layer = _Layer(config, spec, layer_tensors(config, index), max_len or config.max_model_len, read)
             states = [layer.through(x) for x in states]
-        gain = read(ends.norm) + ends.norm.offset
+        norm = _norm_of(ends.norm, ends.norm_bias, config.rms_norm_eps, config.has_centred_norms, read)
         if head is None:
             assert ends.head is not None
             head = read(ends.head.parts[0])
-        last = [_normed(x[len(x) - n :], gain, config.rms_norm_eps) for x, n in zip(states, num_wanted, strict=True)]
+        last = [norm(x[len(x) - n :]) for x, n in zip(states, num_wanted, strict=True)]
         return [list(_capped(config.logit_factor * (x @ head.T), config.logit_cap).cpu().numpy()) for x in last]
 
 
 class _Layer:
     def __init__(
-        self, spec: LayerSpec, tensors: LayerTensors, eps: float, max_len: int, read: Callable[[Part], Tensor]
-    ) -> None:
+        self, config: ModelConfig, spec: LayerSpec, tensors: LayerTensors, max_len: int,
+        read: Callable[[Part], Tensor],
+    ) -> None:  # fmt: skip
         self._spec = spec
-        self._eps = eps
         self._max_len = max_len
         self._qkv, self._output = linear(tensors.qkv, read), linear(tensors.output, read)
         self._feed_forward = feed_forward_of(spec.feed_forward, tensors, read)
         self._sinks = read(tensors.sinks).tolist() if tensors.sinks else None
-        self._gains = {role: read(part) + part.offset for role, part in tensors.norms.items()}
+        is_centred = config.has_centred_norms
+        self._norms = {
+            role: _norm_of(
+                part, tensors.norm_biases.get(role), config.rms_norm_eps, is_centred and role not in _OF_HEADS, read
+            )
+            for role, part in tensors.norms.items()
+        }
 
     def through(self, x: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""
+        same = self._norm("before_attention", x)
         for name, branch in (("attention", self._attention), ("feed_forward", self._feed_forward)):
-            y = self._norm(f"after_{name}", branch(self._norm(f"before_{name}", x)))
-            x = x + self._spec.residual_factor * y
+            y = branch(same if self._spec.is_parallel else self._norm(f"before_{name}", x))
+            x = x + self._spec.residual_factor * self._norm(f"after_{name}", y)
         return x
 
     def _norm(self, role: str, x: Tensor) -> Tensor:
-        return _normed(x, self._gains[role], self._eps) if role in self._gains else x
+        return self._norms[role](x) if role in self._norms else x
+
+    def _norm_heads(self, role: str, heads: Tensor) -> Tensor:
+        """[heads, T, D] -> the same, each head by itself or all at once"""
+        if not self._spec.attention.has_wide_qk_norm:
+            return self._norm(role, heads)
+        flat = self._norm(role, heads.transpose(0, 1).flatten(1))
+        return flat.reshape(len(flat), len(heads), -1).transpose(0, 1)
 
     def _attention(self, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
         heads = self._qkv(x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
         q, k, v = torch.split(heads, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads])
-        q, k = self._norm("q_norm", q), self._norm("k_norm", k)
+        q, k = (self._norm_heads(role, heads) for role, heads in (("q_norm", q), ("k_norm", k)))
+        if spec.growth is not None:
+            steps = [1 + spec.growth.beta * math.log(1 + p // spec.growth.length) for p in range(count)]
+            q = q * torch.tensor(steps, dtype=q.dtype, device=q.device)[:, None]
         if spec.rotation is not None:
             turns = _turns(spec.rotation, spec.head_dim, count, self._max_len).to(x.device)
             q, k = _turned(q, turns), _turned(k, turns)
@@ -105,8 +122,17 @@ class _Layer:
         return self._output(torch.cat(outs, dim=1))
 
 
-def _normed(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    return x / torch.sqrt((x * x).mean(dim=-1, keepdim=True) + eps) * gain
+def _norm_of(
+    gain: Part, bias: Part | None, eps: float, is_centred: bool, read: Callable[[Part], Tensor]
+) -> Callable[[Tensor], Tensor]:
+    weight, shift = read(gain) + gain.offset, None if bias is None else read(bias)
+
+    def norm(x: Tensor) -> Tensor:
+        x = x - x.mean(dim=-1, keepdim=True) if is_centred else x
+        y = x / torch.sqrt((x * x).mean(dim=-1, keepdim=True) + eps) * weight
+        return y if shift is None else y + shift
+
+    return norm
 
 
 def _capped(x: Tensor, cap: float) -> Tensor:

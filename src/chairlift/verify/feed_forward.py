@@ -27,15 +27,15 @@ def feed_forward_of(spec: FeedForwardSpec, tensors: LayerTensors, read: Callable
     added: list[Linear] = []
     if tensors.gate_up is not None and tensors.down is not None:
         gate_up, down = linear(tensors.gate_up, read), linear(tensors.down, read)
-        added.append(lambda x: down(_active(gate_up(x), spec.activation)))
+        added.append(lambda x: down(_active(gate_up(x), spec.activation, spec.has_gate)))
     if tensors.experts is not None:
         added.append(_Mixture(spec, tensors.experts, read).through)
     return lambda x: sum((each(x) for each in added), torch.zeros_like(x))
 
 
-def _active(product: Tensor, activation: str) -> Tensor:
-    """[T, 2F] -> [T, F]"""
-    gate, up = product.chunk(2, dim=1)
+def _active(product: Tensor, activation: str, has_gate: bool = True) -> Tensor:
+    """[T, 2F] -> [T, F], without a gate [T, F] -> [T, F]"""
+    gate, up = product.chunk(2, dim=1) if has_gate else (product, torch.ones_like(product))
     if activation == "silu":
         return gate / (1.0 + torch.exp(-gate)) * up
     if activation == "gelu_tanh":

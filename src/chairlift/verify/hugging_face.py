@@ -54,8 +54,8 @@ def why_not(config: ModelConfig, max_len: int = 0, is_folder: bool = True) -> st
 
 def _original_len(rotation: Rotation | None) -> float:
     """Up to which texts have the factors that are served."""
-    is_long = rotation is not None and rotation.scaling is not None and rotation.scaling.kind == "longrope"
-    return rotation.scaling.original_max_len if is_long else math.inf
+    scaling = rotation.scaling if rotation else None
+    return scaling.original_max_len if scaling and scaling.kind == "longrope" else math.inf
 
 
 def logits_of(

@@ -31,7 +31,7 @@ class Counting(HfTensors):
 
     def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         tensor = super().read(name, shape)
-        if ".layers." in name and tensor.ndim == 2:
+        if ".layers." in name and tensor.ndim >= 2 and not name.endswith("bias"):  # those of experts have two
             self.num_layer += tensor.numel()
         else:
             self.num_other += tensor.numel()

@@ -93,15 +93,24 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
     assert {scaling and scaling.kind for scaling in scalings} == {None, "linear", "llama3", "yarn", "longrope"}
     assert {scaling.original_max_len < MAX_LEN for scaling in scalings if scaling and scaling.long_factors} == {0, 1}
     assert len({rotation.num_turned for rotation in rotations if rotation}) > 3
-    for name in ("width", "activation", "has_bias"):
+    for name in ("width", "activation", "has_gate", "has_bias"):
         assert len({getattr(layer.feed_forward, name) for layer in layers}) > 1, name
     mixtures = [layer.feed_forward.experts for layer in layers if layer.feed_forward.experts]
     for name in ExpertsSpec.__dataclass_fields__.keys() - {"count"}:
         assert len({getattr(mixture, name) for mixture in mixtures}) > 1, name
     norms = {(layer.has_norm_before, layer.has_norm_after) for layer in layers}
     assert norms == {(True, False), (False, True), (True, True)}
-    assert len({layer.residual_factor for layer in layers}) > 1
-    for name in ("embedding_factor", "logit_factor", "logit_cap", "is_tied", "hidden_size"):
+    for name in ("residual_factor", "is_parallel"):
+        assert len({getattr(layer, name) for layer in layers}) > 1, name
+    for name in (
+        "embedding_factor",
+        "logit_factor",
+        "logit_cap",
+        "is_tied",
+        "hidden_size",
+        "has_centred_norms",
+        "has_norm_biases",
+    ):
         assert len({getattr(config, name) for config in configs}) > 1, name
     for name in ("norm_offset", "qk_norm_offset", "has_paired_rows", "qkv", "expert_down"):
         assert len({getattr(config.names, name) for config in configs}) > 1, name

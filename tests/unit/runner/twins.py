@@ -72,6 +72,24 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "smollm3": ("SmolLM3", {"num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 1], "pad_token_id": 0}),
     "smollm3-by-four": ("SmolLM3", {"num_hidden_layers": 4, "tie_word_embeddings": True, "pad_token_id": 0}),
     "glm4": ("Glm4", {"head_dim": 16, "pad_token_id": 0}),
+    "olmo2": ("Olmo2", {}),
+    "olmo3": ("Olmo3", {
+        "num_hidden_layers": 4, "sliding_window": 9, "pad_token_id": 0, "rope_parameters": {
+            "full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }),
+    "exaone4": ("Exaone4", {"num_hidden_layers": 4, "sliding_window": 9, "sliding_window_pattern": 4}),
+    "exaone4-full": ("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 2}),
+    "seed-oss": ("SeedOss", {"head_dim": 16}),
+    "seed-oss-biases": ("SeedOss", {"head_dim": 16, "attention_out_bias": True, "mlp_bias": True}),
+    "ministral3": ("Ministral3", {
+        "head_dim": 16, "pad_token_id": 0, "rope_parameters": {
+            **YARN, "mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.3, "max_position_embeddings": 128,
+        },
+    }),
+    "cohere2": ("Cohere2", {"num_hidden_layers": 4, "sliding_window": 9, "tie_word_embeddings": True}),
+    "starcoder2": ("Starcoder2", {"sliding_window": 9, "tie_word_embeddings": True}),
+    "starcoder2-plain": ("Starcoder2", {"use_bias": False}),
     "gemma2": ("Gemma2", {
         "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9, "num_hidden_layers": 3,
         "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "tie_word_embeddings": True,

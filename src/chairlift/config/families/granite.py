@@ -35,6 +35,7 @@ def _granite4(config: Fields) -> ModelConfig:
     if len(types) != num_layers(config):
         raise config.bad("layer_types", f"must name each of the {num_layers(config)} layers")
     attention = _attention(config)
+    require(config, "normalization_function", "rmsnorm")
     require(config, "position_embedding_type", "nope", "rope")
     if config.get("position_embedding_type") != "rope":
         attention = replace(attention, rotation=None)
@@ -49,7 +50,7 @@ def _granite4(config: Fields) -> ModelConfig:
 _MAMBA = (
     "mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv", "mamba_expand",
     "mamba_chunk_size", "mamba_conv_bias", "mamba_proj_bias", "time_step_limit", "time_step_min", "time_step_max",
-    "time_step_floor", "normalization_function", "init_method", "attn_layer_indices",
+    "time_step_floor", "init_method", "attn_layer_indices",
 )  # fmt: skip
 
 

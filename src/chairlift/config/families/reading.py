@@ -71,9 +71,9 @@ def with_windows(
 
 def read_model(
     config: Fields, attentions: Sequence[AttentionSpec], *, max_len: int | None = None, is_tied: bool = False,
-    activation: str = "silu", has_norm_after: bool = False,
+    activation: str = "silu", has_norm_after: bool = False, eps: str = "rms_norm_eps",
 ) -> ModelConfig:  # fmt: skip
-    """A declaration of layers with these attentions; a family replaces in it what differs."""
+    """A declaration of layers with these attentions; a family replaces in it what differs. eps: the key of norms'."""
     refuse_true(config, "rope_interleaved")
     feed_forward = FeedForwardSpec(
         width=config.size("intermediate_size"), activation=activation, has_bias=config.flag("mlp_bias", False)
@@ -87,7 +87,7 @@ def read_model(
             LayerSpec(attention=attention, feed_forward=feed_forward, has_norm_after=has_norm_after)
             for attention in attentions
         ),
-        rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
+        rms_norm_eps=config.positive(eps, 1e-6 if eps == "rms_norm_eps" else 1e-5),
         is_tied=config.flag("tie_word_embeddings", is_tied),
     )
 
@@ -100,6 +100,27 @@ def with_layers(model: ModelConfig, **changes: Any) -> ModelConfig:
 def with_attention(model: ModelConfig, **changes: Any) -> ModelConfig:
     """With the same fields of every layer's attention replaced."""
     layers = (replace(layer, attention=replace(layer.attention, **changes)) for layer in model.layers)
+    return replace(model, layers=tuple(layers))
+
+
+def with_pattern(
+    metadata: Fields, model: ModelConfig, local: AttentionSpec, full: AttentionSpec, size: int
+) -> ModelConfig:
+    """Layers with and without a window, as GGUF metadata list them; where they do not, the last of each group of `size`
+    has none."""
+    key, count = "attention.sliding_window_pattern", model.num_layers
+    given = metadata.get(key)
+    if isinstance(given, list):
+        if len(given) != count or any(each not in (0, 1) for each in given):
+            raise metadata.bad(key, f"must say of each of the {count} layers whether it has a window")
+        sliding = [bool(each) for each in given]
+    else:
+        size = metadata.size(key, size)
+        sliding = [(layer + 1) % size != 0 for layer in range(count)]
+    layers = (
+        replace(layer, attention=local if has_window else full)
+        for layer, has_window in zip(model.layers, sliding, strict=True)
+    )
     return replace(model, layers=tuple(layers))
 
 

@@ -6,11 +6,13 @@ from chairlift.core.errors import InvalidConfig
 
 def check_fits(config: ModelConfig, device: str) -> None:
     """Refuses what its layers do not have."""
-    for layer in config.kinds_of_layers:
-        if lacks := _lacking(layer):
-            raise InvalidConfig(
-                f"device {device}: {config.architecture} has {lacks}, which is not computed there; use --device cpu"
-            )
+    lacks = next(filter(None, map(_lacking, config.kinds_of_layers)), "")
+    if config.has_centred_norms or config.has_norm_biases:
+        lacks = "norms that subtract the mean or add a bias"
+    if lacks:
+        raise InvalidConfig(
+            f"device {device}: {config.architecture} has {lacks}, which is not computed there; use --device cpu"
+        )
 
 
 def _lacking(layer: LayerSpec) -> str:
@@ -21,4 +23,10 @@ def _lacking(layer: LayerSpec) -> str:
         return "attention sinks"
     if feed_forward.experts is not None:
         return "experts"
-    return ""
+    if attention.has_wide_qk_norm:
+        return "norms over all heads"
+    if attention.growth is not None:
+        return "queries that grow with their position"
+    if layer.is_parallel:
+        return "branches in parallel"
+    return "" if feed_forward.has_gate else "a feed-forward without a gate"

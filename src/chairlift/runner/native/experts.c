@@ -164,7 +164,7 @@ EXPORT void chairlift_experts(const void *x, const int32_t *ids, const float *we
             memcpy(gathered + (size_t)i * line, (const char *)x + (size_t)(pairs[i] / chosen) * line, line);
         multiply((const expert_part *)gate_up + expert * parts_of_gate_up, parts_of_gate_up, gathered, both, count, width,
                  is_bf16);
-        chairlift_activate(both, active, count, inner, activation, is_bf16);
+        chairlift_activate(both, active, count, inner, activation, 1, is_bf16);
         multiply((const expert_part *)down + expert * parts_of_down, parts_of_down, active, given, count, inner, is_bf16);
         for (int i = 0; i < count; i++) memcpy(parts + (size_t)pairs[i] * line, given + (size_t)i * line, line);
     }

@@ -6,13 +6,13 @@ Always: every tensor of the source is used or known to be redundant; anything el
 import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from chairlift.config.model import FeedForwardSpec, LayerSpec, ModelConfig, Rotation
+from chairlift.config.model import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation
 from chairlift.config.tensors import (
     ExpertTensors,
     LayerTensors,
@@ -24,8 +24,8 @@ from chairlift.config.tensors import (
 )
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.model import Decoder, Layer
-from chairlift.runner.ops import Attention, Experts, MakeWeight, Ops, Weight
-from chairlift.runner.rope import rotation_table
+from chairlift.runner.ops import Attention, Experts, MakeWeight, Norm, Ops, Weight
+from chairlift.runner.rope import query_factors, rotation_table
 from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
 from chairlift.runner.weights.experts import ExpertReader
 from chairlift.runner.weights.order import in_order
@@ -75,7 +75,7 @@ class Assembly:
         embedding = self._matrix(tensors.embedding, self.weight_format.ends)
         rotation = cache(lambda turn, head_dim: rotation_table(turn, head_dim, max_len, self._wide).to(self.device))
         layers = tuple(self._layer(spec, layer_tensors(config, i), rotation) for i, spec in enumerate(config.layers))
-        norm = self._gain(tensors.norm) * config.logit_factor
+        norm = self._scaled(self._norm(tensors.norm, tensors.norm_bias), config.logit_factor)
         head = embedding if tensors.head is None else self._matrix(tensors.head, self.weight_format.ends)
         factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(self.dtype).item()
         return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype)
@@ -83,20 +83,13 @@ class Assembly:
     def _layer(
         self, spec: LayerSpec, tensors: LayerTensors, rotation: Callable[[Rotation | None, int], Tensor]
     ) -> Layer:
-        norms = {role: self._gain(part) for role, part in tensors.norms.items()}
-        heads = spec.attention
-        table = rotation(heads.rotation, heads.head_dim)
+        norms = {
+            role: self._norm(part, tensors.norm_biases.get(role)) for role, part in tensors.norms.items()
+        }  # fmt: skip
         make = self.weight_format.layers
         return Layer(
             spec=spec,
-            attention=Attention(
-                heads,
-                table,
-                norms.get("q_norm"),
-                norms.get("k_norm"),
-                self.config.rms_norm_eps,
-                self._stack((tensors.sinks,), self._wide) if tensors.sinks else None,
-            ),
+            attention=self._attention(spec.attention, tensors, norms, rotation),
             qkv=self._matrix(tensors.qkv, make),
             output=self._matrix(tensors.output, make),
             gate_up=self._matrix(tensors.gate_up, make) if tensors.gate_up else None,
@@ -107,6 +100,17 @@ class Assembly:
             before_feed_forward=norms.get("before_feed_forward"),
             after_feed_forward=norms.get("after_feed_forward"),
         )
+
+    def _attention(
+        self, spec: AttentionSpec, tensors: LayerTensors, norms: dict[str, Norm],
+        rotation: Callable[[Rotation | None, int], Tensor],
+    ) -> Attention:  # fmt: skip
+        table = rotation(spec.rotation, spec.head_dim)
+        q_gain, k_gain = (norms[role].gain if role in norms else None for role in ("q_norm", "k_norm"))
+        factors = query_factors(spec.growth, len(table), self._wide)
+        factors = None if factors is None else factors.to(self.device)
+        sinks = self._stack((tensors.sinks,), self._wide) if tensors.sinks else None
+        return Attention(spec, table, q_gain, k_gain, self.config.rms_norm_eps, factors, sinks)
 
     def _experts(self, spec: FeedForwardSpec, tensors: ExpertTensors) -> Experts:
         assert spec.experts is not None
@@ -142,6 +146,14 @@ class Assembly:
         """The weights of a norm, in float32 at least: 1 plus a weight loses too much in 16 bits."""
         gain = self._stack((part,), self._wide)
         return gain.add_(part.offset) if part.offset else gain
+
+    def _norm(self, gain: Part, bias: Part | None) -> Norm:
+        added = None if bias is None else self._stack((bias,), self._wide)
+        return Norm(self._gain(gain), self.config.rms_norm_eps, added, self.config.has_centred_norms)
+
+    @staticmethod
+    def _scaled(norm: Norm, factor: float) -> Norm:
+        return replace(norm, gain=norm.gain * factor, bias=None if norm.bias is None else norm.bias * factor)
 
     @property
     def _wide(self) -> torch.dtype:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from chairlift.cli.main import main
+from chairlift.config.model import LayerSpec, QueryGrowth
 from chairlift.config.settings import MINDSPORE_DEVICES, Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kernels import check_exact, pick_attention, pick_kv_dtype
@@ -79,9 +80,24 @@ def test_torch_computes_on_the_host_beside_it(device: str) -> None:
     assert hardware.pick_device(device) == CPU
 
 
-def test_layers_that_it_does_not_compute_are_refused_by_name() -> None:
-    layer = CONFIG.layers[0]
+LAYER = CONFIG.layers[0]
+
+
+@pytest.mark.parametrize(("layer", "named"), [
+    (replace(LAYER, attention=replace(LAYER.attention, has_output_bias=True)), "biases beside those of queries"),
+    (replace(LAYER, attention=replace(LAYER.attention, has_wide_qk_norm=True)), "norms over all heads"),
+    (replace(LAYER, attention=replace(LAYER.attention, growth=QueryGrowth(beta=0.1, length=9))), "queries that grow"),
+    (replace(LAYER, is_parallel=True), "branches in parallel"),
+    (replace(LAYER, feed_forward=replace(LAYER.feed_forward, has_gate=False)), "a feed-forward without a gate"),
+])  # fmt: skip
+def test_layers_that_it_does_not_compute_are_refused_by_name(layer: LayerSpec, named: str) -> None:
     check_fits(CONFIG, "mindspore")
-    biased = replace(layer, attention=replace(layer.attention, has_output_bias=True))
-    with pytest.raises(InvalidConfig, match=r"device mindspore: \w+ has biases beside .*; use --device cpu"):
-        check_fits(replace(CONFIG, layers=(biased,)), "mindspore")
+    with pytest.raises(InvalidConfig, match=rf"device mindspore: \w+ has {named}.*; use --device cpu"):
+        check_fits(replace(CONFIG, layers=(LAYER, layer)), "mindspore")
+
+
+def test_centred_norms_are_refused_by_name() -> None:
+    with pytest.raises(InvalidConfig, match="has norms that subtract the mean or add a bias"):
+        check_fits(replace(CONFIG, has_centred_norms=True), "mindspore")
+    with pytest.raises(InvalidConfig, match="has norms that subtract the mean or add a bias"):
+        check_fits(replace(CONFIG, has_norm_biases=True), "mindspore")

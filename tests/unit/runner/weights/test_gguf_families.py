@@ -52,6 +52,30 @@ def _longrope(config: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _yarn(config: Any) -> dict[str, Any]:
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
+    return {
+        "rope.scaling.type": "yarn", "rope.scaling.factor": rope["factor"],
+        "rope.scaling.original_context_length": rope["original_max_position_embeddings"],
+        "rope.scaling.yarn_beta_fast": rope["beta_fast"], "rope.scaling.yarn_beta_slow": rope["beta_slow"],
+    }  # fmt: skip
+
+
+def _ministral3(config: Any) -> dict[str, Any]:
+    rope = config.rope_parameters
+    return _yarn(config) | {
+        "rope.scaling.yarn_log_multiplier": rope["mscale_all_dim"],
+        "attention.temperature_scale": rope["llama_4_scaling_beta"],
+    }
+
+
+def _windows(config: Any) -> dict[str, Any]:
+    return {
+        "attention.sliding_window": config.sliding_window,
+        "attention.sliding_window_pattern": [kind == "sliding_attention" for kind in config.layer_types],
+    }
+
+
 _ROPE = PHI_LONGROPE["rope_parameters"]
 _FACTORS = {"rope_factors_short.weight": _ROPE["short_factor"], "rope_factors_long.weight": _ROPE["long_factor"]}
 _SHARED = ("shared_mlp.input_linear",)
@@ -64,6 +88,16 @@ FILES = {
     "granite4-rope": Written("granite", _granite, is_paired=True, splits=_SHARED),
     "smollm3-by-four": Written("smollm3", is_paired=True),
     "glm4": Written("glm4", lambda config: {"rope.dimension_count": 8}),
+    "olmo2": Written("olmo2"),
+    "olmo3": Written("olmo2", lambda config: _yarn(config) | _windows(config) | {"rope.freq_base_swa": 1e4}),
+    "exaone4": Written("exaone4", _windows),
+    "exaone4-full": Written("exaone4"),
+    "seed-oss": Written("seed_oss"),
+    "seed-oss-biases": Written("seed_oss"),
+    "ministral3": Written("mistral3", _ministral3, is_paired=True),
+    "cohere2": Written("cohere2", lambda config: {"logit_scale": config.logit_scale, "attention.sliding_window": 9}),
+    "starcoder2": Written("starcoder2", lambda config: {"attention.sliding_window": config.sliding_window}),
+    "starcoder2-plain": Written("starcoder2"),
 }
 
 
