@@ -56,7 +56,7 @@ class _Mixture:
 
     def through(self, x: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""
-        return torch.cat([self._token(token) for token in x.split(1)])
+        return torch.cat([self._token(token) for token in x[:, None]])
 
     def _token(self, token: Tensor) -> Tensor:
         """[1, E] -> [1, E]"""

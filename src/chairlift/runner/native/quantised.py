@@ -41,7 +41,8 @@ class QuantisedWeight:
     @property
     def parts(self) -> list[tuple[int, ...]]:
         """As experts.py lists them."""
-        listed, bias = [], pointer(self._bias) or 0
+        listed: list[tuple[int, ...]] = []
+        bias = pointer(self._bias) or 0
         for part in self._parts:
             listed.append((part.kind, part.pointer, part.shape[0], bias))
             bias += bias and 4 * part.shape[0]
