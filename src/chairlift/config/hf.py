@@ -16,6 +16,7 @@ from chairlift.config.families.reading import read_sampling
 from chairlift.config.families.unread import check_unread
 from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig
+from chairlift.config.tensors import MXFP4_GROUP, mxfp4_weights
 from chairlift.core.errors import InvalidConfig
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -31,7 +32,7 @@ def load_values(origin: Path, values: dict[str, Any], folder: Path) -> ModelConf
     """From what a configuration file says, and from generation_config.json in the model's folder."""
     config = Fields(str(origin), values)
     family = _family(config)
-    _refuse_quantised(config)
+    method = _quantised(config, family)
     generation_path = folder / "generation_config.json"
     generation = Fields(str(generation_path), read_json(generation_path) if generation_path.exists() else {})
     model = replace(
@@ -41,6 +42,8 @@ def load_values(origin: Path, values: dict[str, Any], folder: Path) -> ModelConf
         eos_ids=tuple(dict.fromkeys(generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"))),
         sampling=read_sampling(generation),
     )
+    if method == "mxfp4":
+        model = _in_mxfp4(config, model)
     return replace(model, warnings=check_unread(config, family.architecture))
 
 
@@ -69,11 +72,24 @@ def _family(config: Fields) -> Family:
     return family
 
 
-def _refuse_quantised(config: Fields) -> None:
+def _quantised(config: Fields, family: Family) -> str | None:
+    """The method that the weights were quantised by; None: they were not."""
     quantization = config.get("quantization_config")
-    if quantization is not None:
-        method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
+    if quantization is None:
+        return None
+    method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
+    if method not in family.quantised:
         raise InvalidConfig(f"{config.origin}: quantization_config ({method}) is not supported")
+    return str(method)
+
+
+def _in_mxfp4(config: Fields, model: ModelConfig) -> ModelConfig:
+    """The model with its experts in blocks of four bits."""
+    for key in ("hidden_size", "intermediate_size"):
+        if config.size(key) % MXFP4_GROUP:
+            raise config.bad(key, f"must be a multiple of {MXFP4_GROUP} for mxfp4")
+    model = replace(model, names=replace(model.names, expert_form="mxfp4"))
+    return replace(model, blocks=mxfp4_weights(model))
 
 
 def read_dtype(config: Fields) -> str:

@@ -52,7 +52,7 @@ def against_reference(model: ResolvedModel, spec: PromptSpec, watch: Watch) -> V
             partial(watch, "our reference"), served,
         )  # fmt: skip
         report.comparisons.append(_compared("our own reference", outputs, own))
-        if reason := hugging_face.why_not(model.config, served):
+        if reason := hugging_face.why_not(model.config, served, hugging_face.is_folder(model)):
             report.notes.append(f"not compared with transformers: {reason}")
         else:
             watch("transformers", 0, 0)

@@ -121,6 +121,10 @@ def activated(gate, up, ACTIVATION: tl.constexpr):
     exponent = -gate
     if ACTIVATION == "gelu_tanh":
         exponent = gate * (gate * gate * -0.0713548162726 - 1.59576912160573)
+    if ACTIVATION == "clamped":
+        gate = tl.where(gate > 7.0, 7.0, gate)  # NaN stays NaN
+        up = tl.where(up > 7.0, 7.0, tl.where(up < -7.0, -7.0, up)) + 1.0
+        exponent = gate * -1.702
     return gate / (1.0 + tl.exp(exponent)) * up
 
 

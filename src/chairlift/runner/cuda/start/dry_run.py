@@ -75,6 +75,9 @@ class _EmptyWeights:
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         return torch.empty(shape, dtype=self._dtype)
 
+    def read_bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return torch.zeros((), dtype=torch.uint8).expand(shape)  # they are put into another order
+
 
 class _NoTransfer(Transfer):
     def copy(self, source: Tensor, target: Tensor) -> None:

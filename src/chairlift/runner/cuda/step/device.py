@@ -17,6 +17,7 @@ from torch import Tensor
 
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.exact import scores as exact_scores
+from chairlift.runner.cuda.experts.experts import kernel_kinds
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.flashinfer.planner import FlashPlanner
 from chairlift.runner.cuda.ops import CudaOps, kernel_rows
@@ -117,6 +118,11 @@ class DevicePart:
         """Launches what `capture_one` captures, for each tiling: steps of one row and of few, which have kernels of
         their own, one of many, and one with prompts."""
         keys = (self._keys.largest, *self._keys.likely)
-        for key in {(key.tiling, kernel_rows(key.num_tokens), key.num_tiles > 0): key for key in keys}.values():
+        mixtures = [mixture for layer in self._model.config.layers if (mixture := layer.feed_forward.experts)]
+        kinds = {
+            (key.tiling, kernel_rows(key.num_tokens), kernel_kinds(key.num_tokens, mixtures), key.num_tiles > 0): key
+            for key in keys
+        }
+        for key in kinds.values():
             with self._memory.padding(key):
                 self._forward.run(key, None)
