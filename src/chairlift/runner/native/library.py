@@ -27,6 +27,7 @@ _SIGNATURES = {
     "chairlift_quant_product": (None, [c_int] + [c_void_p] * 4 + [c_int64] * 4 + [c_int] * 2),
     "chairlift_norm": (None, [c_void_p] * 5 + [c_int, c_int64, c_int64, c_float, c_float, c_int, c_int]),
     "chairlift_activate": (None, [c_void_p] * 2 + [c_int, c_int64, c_int, c_int, c_int]),
+    "chairlift_encoder_attention": (None, [c_void_p] * 7 + [c_int64] + [c_int] * 4 + [c_float, c_int, c_int]),
     "chairlift_cap": (None, [c_void_p, c_int, c_int64, c_float]),
     "chairlift_rotate": (None, [c_void_p] * 10 + [c_int] * 5 + [c_float, c_int, c_int]),
     "chairlift_attention": (None, [c_void_p] * 7 + [c_int64] + [c_int] * 5 + [c_float] * 2 + [c_int] * 3),

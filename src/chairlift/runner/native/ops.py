@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ACTIVATIONS, AttentionSpec
+from chairlift.config.model import AttentionSpec
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight, pointer
 from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
@@ -21,7 +21,7 @@ from chairlift.runner.weights.blocks import Blocks
 
 DTYPES = (torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 512  # as in vector.c
-_ACTIVATIONS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as in vector.c
+NATIVE_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "gelu": 2}  # of activations, as in vector.c
 
 
 def available() -> bool:
@@ -138,7 +138,7 @@ class NativeOps:
         width = width // 2 if has_gate else width
         out = self.calls.empty((num_rows, width), gate_up.dtype)
         self._activate(
-            gate_up.data_ptr(), out.data_ptr(), num_rows, width, _ACTIVATIONS[activation], has_gate,
+            gate_up.data_ptr(), out.data_ptr(), num_rows, width, NATIVE_ACTIVATIONS[activation], has_gate,
             gate_up.dtype is torch.bfloat16,
         )  # fmt: skip
         return out
