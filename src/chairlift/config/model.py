@@ -5,7 +5,10 @@ the tensors). Family files build it from a configuration; what they do not read 
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chairlift.config.embedding.declared import EmbeddingConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +211,7 @@ class ModelConfig:
     eos_ids: tuple[int, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     warnings: tuple[str, ...] = field(default=(), compare=False)  # of its files, for the command to print
+    embedding: "EmbeddingConfig | None" = None  # what it makes instead of text
 
     @property
     def num_layers(self) -> int:

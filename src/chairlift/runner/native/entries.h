@@ -36,5 +36,8 @@ void chairlift_attention(const void *q, const void *keys, const void *values, vo
                          int num_chunks, int heads,
                          int kv_heads, int head_dim, int block_size, float scale, float cap, int window,
                          int is_bf16, int kv_is_int8);
+void chairlift_encoder_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
+                                 const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
+                                 int heads, int head_dim, int block_size, float scale, int reach, int is_bf16);
 
 #endif

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ACTIVATIONS, SCORES, AttentionSpec
+from chairlift.config.model import SCORES, AttentionSpec
 from chairlift.runner.native.experts import NativeExperts, native_experts
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight, pointer
@@ -22,7 +22,7 @@ from chairlift.runner.weights.blocks import Blocks
 
 DTYPES = (torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 512  # as in vector.c
-_ACTIVATIONS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as in vector.c
+NATIVE_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "gelu": 2, "clamped": 3}  # of activations, as in vector.c
 
 
 def available() -> bool:
@@ -142,7 +142,7 @@ class NativeOps:
         width = width // 2 if has_gate else width
         out = self.calls.empty((num_rows, width), gate_up.dtype)
         self._activate(
-            gate_up.data_ptr(), out.data_ptr(), num_rows, width, _ACTIVATIONS[activation], has_gate,
+            gate_up.data_ptr(), out.data_ptr(), num_rows, width, NATIVE_ACTIVATIONS[activation], has_gate,
             gate_up.dtype is torch.bfloat16,
         )  # fmt: skip
         return out
@@ -169,7 +169,7 @@ class NativeOps:
         self._experts(
             x.data_ptr(), ids.data_ptr(), weights.data_ptr(), pointer(shared), out.data_ptr(), gate_up.pointer,
             down.pointer, num_rows, width, spec.width, rule.count, rule.num_chosen, gate_up.num_parts, down.num_parts,
-            _ACTIVATIONS[spec.activation], x.dtype is torch.bfloat16,
+            NATIVE_ACTIVATIONS[spec.activation], x.dtype is torch.bfloat16,
         )  # fmt: skip
         return out
 

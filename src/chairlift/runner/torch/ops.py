@@ -109,11 +109,7 @@ class TorchOps:
         return FixedRowsWeight(TorchWeight, matrix, bias, self._found) if self._exact else TorchWeight(matrix, bias)
 
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        wide, shape = x.to(norm.gain.dtype), (x.shape[-1],)
-        if norm.is_centred:
-            return F.layer_norm(wide, shape, norm.gain, norm.bias, norm.eps).to(x.dtype)
-        normed = F.rms_norm(wide, shape, norm.gain, norm.eps)
-        return (normed if norm.bias is None else normed + norm.bias).to(x.dtype)
+        return normed(x, norm)
 
     def add_norm(
         self, x: Tensor, residual: Tensor, norm: Norm | None, factor: float = 1.0
@@ -140,9 +136,9 @@ class TorchOps:
             q = (q.to(factors.dtype) * factors).to(q.dtype)
         cos, sin = attention.rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
         blocks, offsets = batch.slots // block_size, batch.slots % block_size
-        keys[blocks, :, offsets] = _rotate(k, cos, sin)
+        keys[blocks, :, offsets] = rotate(k, cos, sin)
         values[blocks, :, offsets] = v
-        return _rotate(q, cos, sin)
+        return rotate(q, cos, sin)
 
     def _norm_heads(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         """x [T, h, head_dim]; gain [head_dim], or [h * head_dim] of all heads at once."""
@@ -204,6 +200,14 @@ def _activate(gate_up: Tensor, activation: str, has_gate: bool) -> Tensor:
     return _ACTIVATE[activation](gate) * up
 
 
+def normed(x: Tensor, norm: Norm) -> Tensor:
+    wide, shape = x.to(norm.gain.dtype), (x.shape[-1],)
+    if norm.is_centred:
+        return F.layer_norm(wide, shape, norm.gain, norm.bias, norm.eps).to(x.dtype)
+    scaled = F.rms_norm(wide, shape, norm.gain, norm.eps)
+    return (scaled if norm.bias is None else scaled + norm.bias).to(x.dtype)
+
+
 def _gelu(x: Tensor) -> Tensor:
     """By its tanh: torch's own depends on the number of rows."""
     width = x.shape[-1]
@@ -216,7 +220,7 @@ def _gelu(x: Tensor) -> Tensor:
 _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu_tanh": _gelu}
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [T, h, head_dim]: turns each pair (x[i], x[i + head_dim / 2]) by its angle."""
     first, second = x.to(cos.dtype).chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
