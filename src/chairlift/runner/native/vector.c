@@ -250,7 +250,8 @@ EXPORT void chairlift_attention(const void *q, const void *keys, const void *val
                                 int block_size, float scale, float cap, int window, int is_bf16, int kv_is_int8) {
     attention_run run = {{.q = q, .keys = keys, .values = values, .out = out, .sinks = sinks, .starts = starts,
                           .contexts = contexts, .tables = tables, .table_width = table_width,
-                          .num_chunks = num_chunks, .heads = heads, .kv_heads = kv_heads, .head_dim = head_dim, .block_size = block_size, .window = window,
+                          .num_chunks = num_chunks, .heads = heads, .kv_heads = kv_heads, .head_dim = head_dim,
+                          .block_size = block_size, .window = window,
                           .kv_is_int8 = kv_is_int8, .scale = scale, .cap = cap},
                          CHOOSE(attend, is_bf16)};
 #if defined(__x86_64__)

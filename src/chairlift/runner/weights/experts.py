@@ -5,6 +5,7 @@ Always: what comes out is [experts, rows, columns], rows of the gate before thos
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -65,7 +66,7 @@ class ExpertReader:
         stacked = self._empty((count, sum(heights), *shapes[0][1:]), self.dtype)
         for part, rows in zip(parts, stacked.split(heights, dim=1), strict=True):
             for own, to in zip(self.source.read(part.name, part.shape), rows, strict=True):
-                self.transfer.copy(in_rows(own, part), to)
+                self.transfer.copy_changed(own, to, partial(in_rows, part))
         return stacked
 
     def _one_by_one(self, parts: Sequence[Part]) -> Tensor:
@@ -79,28 +80,29 @@ class ExpertReader:
         count, num_rows, groups, _ = matrix.parts[0].shape
         packed = self._empty((count, num_rows, groups * 16), torch.uint8)
         powers = self._empty((count, num_rows, groups), torch.uint8)
+        (part,), (of_scales,) = matrix.parts, matrix.scales
         for expert, (blocks, scales) in enumerate(self._four_bits(matrix)):
-            self.transfer.copy(mxfp4.in_halves(blocks), packed[expert])
-            self.transfer.copy(scales, powers[expert])
+            self.transfer.copy_changed(blocks, packed[expert], lambda own: mxfp4.in_halves(in_rows(part, own)))
+            self.transfer.copy_changed(scales, powers[expert], partial(in_rows, of_scales))
         return packed, powers
 
     def _widened(self, matrix: Matrix) -> Tensor:
         count, num_rows, groups, _ = matrix.parts[0].shape
         stacked = self._empty((count, num_rows, groups * 32), self.dtype)
-        for expert, four_bits in enumerate(self._four_bits(matrix)):
-            self.transfer.copy(mxfp4.widened(*four_bits), stacked[expert])
+        (part,), (of_scales,) = matrix.parts, matrix.scales
+        for own, (blocks, scales) in zip(stacked, self._four_bits(matrix), strict=True):
+            self.transfer.copy(mxfp4.widened(in_rows(part, blocks), in_rows(of_scales, scales)), own)
         return stacked
 
     def _four_bits(self, matrix: Matrix) -> Iterator[tuple[Tensor, Tensor]]:
-        """Blocks [rows, groups, 16] and scales [rows, groups] of each expert."""
+        """Blocks [rows, groups, 16] and scales [rows, groups] of each expert, in the order of the file."""
         assert isinstance(self.source, ByteSource)
         (part,), (of_scales,) = matrix.parts, matrix.scales
         scales = self.source.read_bytes(of_scales.name, of_scales.shape)
         mxfp4.check_scales(scales, f"{self.source.file_of(of_scales.name)}: tensor {of_scales.name}")
         scales = scales.clone()  # it is valid until the next is read
         blocks = self.source.read_bytes(part.name, part.shape)
-        for own, powers in zip(blocks, scales, strict=True):
-            yield in_rows(own, part), in_rows(powers, of_scales)
+        yield from zip(blocks, scales, strict=True)
 
     def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=self.device)
@@ -112,7 +114,7 @@ def own_shape(part: Part) -> tuple[int, ...]:
     return shape[::-1] if part.is_transposed else shape
 
 
-def in_rows(own: Tensor, part: Part) -> Tensor:
+def in_rows(part: Part, own: Tensor) -> Tensor:
     """One expert's tensor as rows, those of the gate before those of the up projection."""
     own = own.t() if part.is_transposed else own
     return torch.cat((own[::2], own[1::2])) if part.is_alternating else own

@@ -76,12 +76,15 @@ class _EmptyWeights:
         return torch.empty(shape, dtype=self._dtype)
 
     def read_bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return torch.zeros((), dtype=torch.uint8).expand(shape)  # they are put into another order
+        return torch.zeros((), dtype=torch.uint8).expand(shape)  # scales are looked at
 
 
 class _NoTransfer(Transfer):
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Touches neither."""
+
+    def copy_changed(self, source: Tensor, target: Tensor, change: Callable[[Tensor], Tensor]) -> None:
+        """Nor does this."""
 
 
 class _ShapesOnly(TorchFunctionMode):
