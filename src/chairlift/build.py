@@ -140,7 +140,7 @@ def check_save_logits(settings: Settings) -> None:
 
 def assemble_watched(
     model: ResolvedModel, loaded: "Loaded", metrics: Path, note: StepNote, start: int, replica: int = 0
-) -> tuple[Switchboard, View]:
+) -> tuple[Switchboard, View, EngineMetrics]:
     """An engine that times and notes its steps: for the page, for the metrics in that folder, and to tell what a dead
     engine was computing. `start` counts the engines of a server, from 1."""
     from chairlift.runner.hooks import ShowsLayers
@@ -159,7 +159,7 @@ def assemble_watched(
     view = View(engine.scheduler, engine.clock, stopwatch, start, lambda: device.latest)
     counting = EngineMetrics(store, engine.scheduler, stopwatch, replica)
     engine.observer = _observer([counting, *_recorders(model, loaded, rules, engine), view])
-    return switchboard, view
+    return switchboard, view, counting
 
 
 def assemble_served(
@@ -180,7 +180,7 @@ def assemble_served(
     from chairlift.runner.memory.malloc import return_freed_memory
     from chairlift.runner.start.warm_up import prepare
 
-    switchboard, view = assemble_watched(model, loaded, metrics, note, start, replica)
+    switchboard, view, counting = assemble_watched(model, loaded, metrics, note, start, replica)
     queued = _tell_routers(switchboard.engine, model.settings) if model.settings.has_others else None
     switchboard.moves = _moves(switchboard.engine, model, loaded, pieces)
     moves_kv = switchboard.moves is not None
@@ -188,13 +188,21 @@ def assemble_served(
         address,
         switchboard,
         view,
-        EngineInfo(loaded.limits, loaded.dtype, loaded.device, loaded.fingerprint, moves_kv=moves_kv),
+        EngineInfo(
+            loaded.limits,
+            loaded.dtype,
+            loaded.device,
+            loaded.fingerprint,
+            moves_kv=moves_kv,
+            counts_users=switchboard.engine.scheduler.counts_users,
+        ),
         partial(prepare, loaded.runner),
         note,
         return_freed_memory,
         model.settings.engine_timeout / 4 or None,
         queued,
         None if public is None else (public, Curve(read_key(model.settings.cluster_key))),
+        counting,
     )
 
 

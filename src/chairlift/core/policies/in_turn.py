@@ -4,11 +4,16 @@ As `fair_share`, with each body (`Attributes.group`) in the place of a user, and
 Requests of one body are served in order.
 """
 
+from collections.abc import Sequence
+
 from chairlift.core.policies.fair_share import FairShare
-from chairlift.core.policy import RequestView
+from chairlift.core.policy import RequestView, Service
 
 
 class InTurn(FairShare):
     def owner(self, view: RequestView) -> str:
         attributes = view.request.attributes
         return attributes.group or attributes.user
+
+    def served_elsewhere(self, services: Sequence[Service]) -> None:
+        """Nothing: a body is in one replica."""

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from chairlift.config.embedding.declared import EncoderConfig, EncoderLayerSpec
 from chairlift.runner.embedding.inputs import Rows
-from chairlift.runner.embedding.ops import EncoderAttention, EncoderOps, Norm
+from chairlift.runner.embedding.ops import EncoderAttention, EncoderOps
 from chairlift.runner.model import OnLayer, nothing
-from chairlift.runner.ops import Weight
+from chairlift.runner.ops import Norm, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +46,32 @@ class Encoder:
             x += F.embedding(rows.types.clamp(max=len(self.types) - 1), self.types)
         if self.positions is not None:
             x += F.embedding(rows.positions, self.positions)
-        x, _ = self.ops.add_norm(x, None, self.embedding_norm, self.config.norm_eps)
+        x, _ = self.ops.add_norm(x, None, self.embedding_norm)
         walk = self._with_norms_before if self.config.has_norm_before else self._with_norms_after
         return walk(x, rows, on_layer)
 
     def _with_norms_after(self, x: Tensor, rows: Rows, on_layer: OnLayer) -> Tensor:
-        ops, eps = self.ops, self.config.norm_eps
+        ops = self.ops
         for layer in self.layers:
             on_layer()
             assert layer.attention_norm is not None
-            x, _ = ops.add_norm(self._attend(layer, x, rows), x, layer.attention_norm, eps)
-            x, _ = ops.add_norm(self._feed_forward(layer, x), x, layer.feed_forward_norm, eps)
+            x, _ = ops.add_norm(self._attend(layer, x, rows), x, layer.attention_norm)
+            x, _ = ops.add_norm(self._feed_forward(layer, x), x, layer.feed_forward_norm)
         return x
 
     def _with_norms_before(self, x: Tensor, rows: Rows, on_layer: OnLayer) -> Tensor:
-        ops, eps = self.ops, self.config.norm_eps
+        ops = self.ops
         branch, residual = x, None
         for layer in self.layers:
             on_layer()
             if layer.attention_norm is None:
                 x = residual = branch if residual is None else branch + residual
             else:
-                x, residual = ops.add_norm(branch, residual, layer.attention_norm, eps)
-            x, residual = ops.add_norm(self._attend(layer, x, rows), residual, layer.feed_forward_norm, eps)
+                x, residual = ops.add_norm(branch, residual, layer.attention_norm)
+            x, residual = ops.add_norm(self._attend(layer, x, rows), residual, layer.feed_forward_norm)
             branch = self._feed_forward(layer, x)
         assert self.final_norm is not None
-        return ops.add_norm(branch, residual, self.final_norm, eps)[0]
+        return ops.add_norm(branch, residual, self.final_norm)[0]
 
     def _attend(self, layer: EncoderLayer, x: Tensor, rows: Rows) -> Tensor:
         return layer.output.linear(self.ops.attend(layer.qkv.linear(x), layer.attention, rows))

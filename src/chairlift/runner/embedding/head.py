@@ -8,8 +8,8 @@ from torch import Tensor
 
 from chairlift.config.embedding.declared import HeadSpec, Pooling
 from chairlift.runner.embedding.inputs import Rows
-from chairlift.runner.embedding.ops import EncoderOps, Norm, apply
-from chairlift.runner.ops import Weight
+from chairlift.runner.embedding.ops import EncoderOps, apply
+from chairlift.runner.ops import Norm, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,12 @@ class ScoreHead:
     dense: Weight
     norm: Norm | None
     out: Weight
-    eps: float
 
     def __call__(self, pooled: Tensor) -> Tensor:
         """[R, E] -> [R, labels]"""
         x = apply(self.dense.linear(pooled), self.spec.activation)
         if self.norm is not None:
-            x, _ = self.ops.add_norm(x, None, self.norm, self.eps)
+            x, _ = self.ops.add_norm(x, None, self.norm)
         return self.out.linear(x)
 
 

@@ -12,15 +12,9 @@ from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
 from chairlift.runner.embedding.inputs import Group, Rows
-from chairlift.runner.ops import Weight
-from chairlift.runner.torch.ops import TorchWeight, rotate
+from chairlift.runner.ops import Norm, Weight
+from chairlift.runner.torch.ops import TorchWeight, normed, rotate
 from chairlift.runner.torch.sdpa import weighted, without_cudnn
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    gain: Tensor  # float32 at least [E]
-    bias: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +33,7 @@ class EncoderOps(Protocol):
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight: ...
 
-    def add_norm(self, x: Tensor, residual: Tensor | None, norm: Norm, eps: float) -> tuple[Tensor, Tensor]:
+    def add_norm(self, x: Tensor, residual: Tensor | None, norm: Norm) -> tuple[Tensor, Tensor]:
         """(norm(x + residual), x + residual); may overwrite both."""
 
     def activate(self, x: Tensor, activation: str, is_gated: bool) -> Tensor:
@@ -58,10 +52,9 @@ class TorchEncoderOps:
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return TorchWeight(matrix, bias)
 
-    def add_norm(self, x: Tensor, residual: Tensor | None, norm: Norm, eps: float) -> tuple[Tensor, Tensor]:
+    def add_norm(self, x: Tensor, residual: Tensor | None, norm: Norm) -> tuple[Tensor, Tensor]:
         total = x if residual is None else x + residual
-        normed = F.layer_norm(total.to(norm.gain.dtype), (x.shape[-1],), norm.gain, norm.bias, eps)
-        return normed.to(x.dtype), total
+        return normed(total, norm), total
 
     def activate(self, x: Tensor, activation: str, is_gated: bool) -> Tensor:
         if not is_gated:

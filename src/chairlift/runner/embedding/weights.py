@@ -16,8 +16,8 @@ from chairlift.config.model import ModelConfig, Rotation
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.embedding.encoder import Encoder, EncoderLayer
 from chairlift.runner.embedding.head import ScoreHead
-from chairlift.runner.embedding.ops import EncoderAttention, EncoderOps, Norm
-from chairlift.runner.ops import Weight
+from chairlift.runner.embedding.ops import EncoderAttention, EncoderOps
+from chairlift.runner.ops import Norm, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.source import TensorSource
 
@@ -111,7 +111,6 @@ class EncoderAssembly:
             self._matrix("", (spec.dense,), hidden, hidden, spec.has_dense_bias),
             self._norm(spec.norm) if spec.norm else None,
             self._matrix("", (spec.out,), spec.num_labels, hidden, True),
-            self.config.norm_eps,
         )
 
     def _matrix(self, prefix: str, names: tuple[str, ...], rows: int, columns: int, has_bias: bool) -> Weight:
@@ -123,7 +122,8 @@ class EncoderAssembly:
     def _norm(self, name: str) -> Norm:
         size, has_bias = (self.model.hidden_size,), self.config.has_norm_bias
         bias = self._tensor(f"{name}.bias", size).to(self._wide) if has_bias else None
-        return Norm(self._tensor(f"{name}.weight", size).to(self._wide), bias)
+        gain = self._tensor(f"{name}.weight", size).to(self._wide)
+        return Norm(gain, self.config.norm_eps, bias, is_centred=True)
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         self._read.add(name)

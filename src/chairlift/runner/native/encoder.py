@@ -1,19 +1,19 @@
 """An encoder's operations by the compiled kernels, for bf16 and float32.
 
-Always: with `exact` a row's bits depend on its own input alone, as those of `NativeOps` do; activations other than GELU
-are torch's, and then it does not hold. Keys and values of a layer are laid in blocks, as the kernels of decoders want
-them.
+Always: with `exact` a row's bits depend on its own input alone, as those of `NativeOps` do; activations that they
+do not have are torch's, and then it does not hold. Keys and values of a layer are laid in blocks, as the kernels of
+decoders want them.
 """
 
 import torch
 from torch import Tensor
 
 from chairlift.runner.embedding.inputs import BLOCK, Rows
-from chairlift.runner.embedding.ops import EncoderAttention, Norm, TorchEncoderOps
+from chairlift.runner.embedding.ops import EncoderAttention, TorchEncoderOps
 from chairlift.runner.native.library import load
-from chairlift.runner.native.ops import NativeOps
+from chairlift.runner.native.ops import NATIVE_ACTIVATIONS, NativeOps
 from chairlift.runner.native.packed import pointer
-from chairlift.runner.ops import Weight
+from chairlift.runner.ops import Norm, Weight
 
 
 class NativeEncoderOps:
@@ -36,23 +36,19 @@ class NativeEncoderOps:
             return self._others.weight(matrix, bias)
         return self._ops.weight(matrix, bias)
 
-    def add_norm(self, x: Tensor, residual: Tensor | None, norm: Norm, eps: float) -> tuple[Tensor, Tensor]:
+    def add_norm(self, x: Tensor, residual: Tensor | None, norm: Norm) -> tuple[Tensor, Tensor]:
         out = torch.empty_like(x)
-        self._library.chairlift_layer_norm(
+        width = x.shape[1]
+        self._library.chairlift_norm(
             x.data_ptr(), pointer(residual), norm.gain.data_ptr(), pointer(norm.bias), out.data_ptr(),
-            len(x), x.shape[1], eps, x.dtype is torch.bfloat16,
+            len(x), width, width, norm.eps, 1.0, norm.is_centred, x.dtype is torch.bfloat16,
         )  # fmt: skip
         return out, x if residual is None else residual
 
     def activate(self, x: Tensor, activation: str, is_gated: bool) -> Tensor:
-        if activation != "gelu":
+        if activation not in NATIVE_ACTIVATIONS:
             return self._others.activate(x, activation, is_gated)
-        width = x.shape[1] // (2 if is_gated else 1)
-        out = torch.empty((len(x), width), dtype=x.dtype)
-        self._library.chairlift_gelu(
-            x.data_ptr(), out.data_ptr(), len(x), width, is_gated, x.dtype is torch.bfloat16
-        )  # fmt: skip
-        return out
+        return self._ops.activate(x, activation, is_gated)
 
     def attend(self, qkv: Tensor, attention: EncoderAttention, rows: Rows) -> Tensor:
         count, slots, tables, lengths = rows.blocks
@@ -62,7 +58,7 @@ class NativeEncoderOps:
         keys, values = (torch.empty((count, heads, BLOCK, dim), dtype=qkv.dtype) for _ in range(2))
         self._library.chairlift_rotate(
             qkv.data_ptr(), attention.rotation.data_ptr(), rows.positions.data_ptr(), slots.data_ptr(),
-            q.data_ptr(), keys.data_ptr(), values.data_ptr(), None, None,
+            q.data_ptr(), keys.data_ptr(), values.data_ptr(), None, None, None,
             num_rows, heads, heads, dim, BLOCK, 0.0, is_bf16, False,
         )  # fmt: skip
         self._library.chairlift_encoder_attention(

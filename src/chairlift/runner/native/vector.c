@@ -9,39 +9,30 @@ enum {
     ATTEND_KEYS = 32,   /* keys that are read at once */
 };
 
-enum { SILU, GELU_TANH }; /* as in config/model.py */
+enum { SILU, GELU_TANH, GELU_ERF }; /* as in native/ops.py */
 
 /* Values of a head, up to a whole number of the widest registers. */
 #define ATTEND_PADDED(head_dim) (((head_dim) + 15) / 16 * 16)
 
 typedef struct {
     const void *x;
-    const float *gain;
-    void *residual, *out; /* residual may be NULL, and with one the gain */
-    int64_t n;
-    int rows, rows_per_chunk;
+    const float *gain, *bias;
+    void *residual, *out; /* residual may be NULL, and with one the gain; the bias always */
+    int64_t n, stride;    /* stride: from a row to the next */
+    int rows, rows_per_chunk, is_centred;
     float eps, factor;
 } norm_job;
 
 typedef struct {
     const void *x;
-    const float *gain, *bias; /* bias may be NULL */
-    void *residual, *out; /* residual may be NULL */
-    int64_t n;
-    int rows, rows_per_chunk;
-    float eps;
-} layer_norm_job;
-
-typedef struct {
-    const void *x;
     void *out;
     int64_t n;
-    int rows, rows_per_chunk, is_gated;
+    int rows, rows_per_chunk;
 } activate_job;
 
 typedef struct {
     const void *qkv;
-    const float *q_gain, *k_gain, *rotation;
+    const float *q_gain, *k_gain, *rotation, *factors;
     const int64_t *positions, *slots;
     void *q, *keys, *values;
     int rows, rows_per_chunk, heads, kv_heads, head_dim, block_size, kv_is_int8;
@@ -140,28 +131,19 @@ static int share(int rows, int64_t row_items) {
     return max_int(max_int(1, enough), ceil_div(rows, pool_threads() * 4));
 }
 
-EXPORT void chairlift_norm(const void *x, void *residual, const float *gain, void *out, int rows, int64_t n, float eps,
-                           float factor, int is_bf16) {
-    norm_job job = {x, gain, residual, out, n, rows, share(rows, n), eps, factor};
+EXPORT void chairlift_norm(const void *x, void *residual, const float *gain, const float *bias, void *out, int rows,
+                           int64_t n, int64_t stride, float eps, float factor, int is_centred, int is_bf16) {
+    norm_job job = {x, gain, bias, residual, out, n, stride, rows, share(rows, n), is_centred, eps, factor};
     pool_run(CHOOSE(norm_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
 }
 
-/* x [rows, n]; residual becomes x + residual, out that normalised. */
-EXPORT void chairlift_layer_norm(const void *x, void *residual, const float *gain, const float *bias, void *out,
-                                 int rows, int64_t n, float eps, int is_bf16) {
-    layer_norm_job job = {x, gain, bias, residual, out, n, rows, share(rows, n), eps};
-    pool_run(CHOOSE(layer_norm_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
-}
-
-/* gelu(x), x [rows, n]; gated, gelu(first half) * second half of x [rows, 2 n]. */
-EXPORT void chairlift_gelu(const void *x, void *out, int rows, int64_t n, int is_gated, int is_bf16) {
-    activate_job job = {x, out, n, rows, share(rows, 2 * n), is_gated};
-    pool_run(CHOOSE(erf_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
-}
-
-EXPORT void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int is_bf16) {
-    activate_job job = {x, out, n, rows, share(rows, 2 * n), 1};
-    chunk_fn run = activation == GELU_TANH ? CHOOSE(gelu_chunk, is_bf16) : CHOOSE(silu_chunk, is_bf16);
+EXPORT void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int has_gate,
+                               int is_bf16) {
+    activate_job job = {x, out, n, rows, share(rows, (1 + has_gate) * n)};
+    chunk_fn gated = activation == GELU_TANH ? CHOOSE(gelu_chunk, is_bf16) : CHOOSE(silu_chunk, is_bf16);
+    chunk_fn alone = activation == GELU_TANH ? CHOOSE(gelu_alone, is_bf16) : CHOOSE(silu_alone, is_bf16);
+    if (activation == GELU_ERF) gated = CHOOSE(erf_gelu_chunk, is_bf16), alone = CHOOSE(erf_gelu_alone, is_bf16);
+    chunk_fn run = has_gate ? gated : alone;
     pool_run(run, &job, ceil_div(rows, job.rows_per_chunk));
 }
 
@@ -190,10 +172,10 @@ EXPORT void chairlift_cap(float *x, int rows, int64_t n, float cap) {
 }
 
 EXPORT void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots,
-                             void *q, void *keys, void *values, const float *q_gain, const float *k_gain, int rows,
-                             int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16,
-                             int kv_is_int8) {
-    rotate_job job = {qkv, q_gain, k_gain, rotation, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
+                             void *q, void *keys, void *values, const float *q_gain, const float *k_gain,
+                             const float *factors, int rows, int heads, int kv_heads, int head_dim, int block_size,
+                             float eps, int is_bf16, int kv_is_int8) {
+    rotate_job job = {qkv, q_gain, k_gain, rotation, factors, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
                       head_dim, block_size, kv_is_int8, eps};
     job.rows_per_chunk = share(rows, (int64_t)(heads + 2 * kv_heads) * head_dim);
     pool_run(CHOOSE(rotate_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));

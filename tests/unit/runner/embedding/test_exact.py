@@ -12,10 +12,11 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
 from chairlift.runner.embedding.inputs import Input, rows_of
-from chairlift.runner.embedding.ops import EncoderAttention, Norm, TorchEncoderOps
+from chairlift.runner.embedding.ops import EncoderAttention, TorchEncoderOps
 from chairlift.runner.embedding.runner import EmbeddingRunner
 from chairlift.runner.machine.instructions import why_not_native
 from chairlift.runner.native.encoder import NativeEncoderOps
+from chairlift.runner.ops import Norm
 from chairlift.runner.rope import rotation_table
 from fakes.encoders import make_encoder
 
@@ -78,9 +79,9 @@ def test_native_norms_and_gelu_are_torch_s(is_gated: bool, has_bias: bool) -> No
     native, plain = NativeEncoderOps(2), TorchEncoderOps()
     torch.manual_seed(2)
     x, residual = torch.randn(37, 70) * 3, torch.randn(37, 70)
-    norm = Norm(torch.randn(70), torch.randn(70) if has_bias else None)
+    norm = Norm(torch.randn(70), 1e-5, torch.randn(70) if has_bias else None, is_centred=True)
     for mine, theirs in zip(
-        native.add_norm(x.clone(), residual.clone(), norm, 1e-5), plain.add_norm(x, residual, norm, 1e-5), strict=True
+        native.add_norm(x.clone(), residual.clone(), norm), plain.add_norm(x, residual, norm), strict=True
     ):
         torch.testing.assert_close(mine, theirs, atol=2e-6, rtol=2e-6)
     wide = torch.linspace(-9, 9, 37 * 70).view(37, 70)
