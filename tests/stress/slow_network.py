@@ -115,7 +115,7 @@ class Line:
                     await asyncio.sleep(wait)
                 writer.write(data)
                 await writer.drain()
-        writer.close()
+            writer.write_eof()
         while not on_the_way.empty():  # whoever waits to put more sees that this is over
             on_the_way.get_nowait()
 
@@ -129,7 +129,11 @@ class Hop:
         listener = self._near.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((self._near.host, self._near.port))
-        await asyncio.start_server(self._connected, sock=listener)
+        self._server = await asyncio.start_server(self._connected, sock=listener)
+
+    def close(self) -> None:
+        """Takes no more connections."""
+        self._server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far = self._far.socket()
@@ -142,6 +146,10 @@ class Hop:
             writer.close()
             return
         await asyncio.gather(self.lines[0].carry(reader, far_writer), self.lines[1].carry(far_reader, writer))
+        for each in (writer, far_writer):
+            each.close()
+            with contextlib.suppress(OSError):
+                await each.wait_closed()
 
     def change(self, weather: Weather, now: float) -> None:
         for line in self.lines:
