@@ -3,7 +3,8 @@
 Front end to engine: `Hello` once, then `Submit` and `Abort`. Engine to front end: `Ready` in answer to `Hello`, then
 one `Step` per step and front end with all of its outputs. A request is named by a key that its front end chose; its n
 samples by their index. A front end with an open live page sends `Watch` and gets a `Snapshot` a second. Where there are
-several replicas, `Step` tells the load too, `Prefixes` what is cached; `Move` and `Moved` take a request to another.
+several replicas, `Step` tells the load too, `Prefixes` what is cached, `Told` figures for operators; `Move` and `Moved`
+take a request to another.
 """
 
 import dataclasses
@@ -14,8 +15,10 @@ from chairlift.config.version import VERSION
 from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
+from chairlift.core.policy import Service
 from chairlift.core.score import TokenScore
 from chairlift.live.moving.ticket import Ticket
+from chairlift.telemetry.metrics.figures import Figures
 from chairlift.telemetry.phases import Mark
 
 
@@ -72,6 +75,7 @@ class Output(msgspec.Struct, array_like=True, frozen=True, gc=False):
     error: str | None = None  # why, when finish is "error"
     error_field: str | None = None  # set when the request was invalid
     marks: list[Mark] | None = None  # of sample 0 since its last output, if the request is traced
+    vector: bytes | None = None  # float32 numbers, of a model that makes them instead of text; before its token
 
 
 class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):
@@ -80,6 +84,10 @@ class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):
     num_waiting: int
     queued: int = 0  # work before a new request's own, in tokens; of one of several replicas
     num_taken: int = 0  # requests of this front end so far
+
+
+class Told(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    figures: Figures
 
 
 class Prefixes(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -105,6 +113,12 @@ class Draining(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """The engine asks to be left by its requests, or takes some again."""
 
     is_on: bool
+
+
+class Elsewhere(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """What users were served in other replicas since the message before, as far as this front end sees it."""
+
+    services: list[Service]
 
 
 class Proven(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -144,6 +158,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     fingerprint: str | None = None  # None: answers are not exact
     version: str = VERSION
     moves_kv: bool = False  # requests can leave it with their keys and values
+    counts_users: bool = False  # its policy goes by what users are served in other replicas too
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -155,8 +170,8 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     clock: float = 0.0  # the engine's monotonic clock when this was sent, which is another on another machine
 
 
-ToEngine = Hello | Submit | Abort | Move | Proven | Watch | Explain | AskPrefixes | Drain
-FromEngine = Ready | Step | Moved | Prefixes | Draining | Snapshot | Explained
+ToEngine = Hello | Submit | Abort | Move | Proven | Watch | Explain | AskPrefixes | Drain | Elsewhere
+FromEngine = Ready | Step | Told | Moved | Prefixes | Draining | Snapshot | Explained
 
 
 def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:

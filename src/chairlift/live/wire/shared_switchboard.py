@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from typing import TypeVar
 
+from chairlift.core.attributes import Attributes
 from chairlift.core.params import SamplingParams
 from chairlift.live.processes.interrupts import deferred_interrupts
 from chairlift.live.wire.messages import Abort, Output, Submit
@@ -21,6 +22,7 @@ from chairlift.live.wire.switchboard import Switchboard
 
 T = TypeVar("T")
 Request = tuple[list[int], SamplingParams, int]  # prompt, parameters, and the most tokens it may make
+RequestWith = tuple[list[int], SamplingParams, int, Attributes]
 _HERE = b""  # the only front end there is
 
 
@@ -45,7 +47,7 @@ class SharedSwitchboard:
         self._turn_ended = threading.Condition(threading.RLock())
 
     @contextmanager
-    def asking(self, requests: Sequence[Request]) -> Iterator[Subscription]:
+    def asking(self, requests: Sequence[Request] | Sequence[RequestWith]) -> Iterator[Subscription]:
         """Submits requests; the end of the context drops them."""
         messages = [Submit(next(self._keys), *request) for request in requests]
         subscription = Subscription([message.key for message in messages])

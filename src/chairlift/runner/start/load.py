@@ -59,6 +59,7 @@ class Loaded:
     block_copy_s: float = 0.0  # moving one block one way
     step_times: StepTimes = ()  # computing a prompt
     num_ranks: int = 1  # processes that compute the model together
+    makes: str = ""  # what is made instead of text
 
 
 def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: Crew | None = None) -> Loaded:
