@@ -69,7 +69,7 @@ def find_model(settings: Settings) -> ResolvedModel:
 
         named_template(settings.tool_format)  # refused before anything is loaded
     source = find_source(settings, has_weights=settings.load_format != "dummy")
-    config = load_model_config(source)
+    config = load_model_config(source, settings)
     if source.is_embedded:  # so small a model wanders when sampled: greedy by default
         config = replace(config, sampling=SamplingDefaults(temperature=0.0))
     if settings.tokenizer is not None or settings.compat != LlmServing():

@@ -38,6 +38,7 @@ class AttentionSpec:
     cap: float = 0.0  # a score s becomes cap * tanh(s / cap); 0: it stays
     has_bias: bool = False  # of queries, keys and values
     has_qk_norm: bool = False  # of each head of queries and keys
+    has_sinks: bool = False  # each head has a score more, which takes its share and has no value
 
     @property
     def has_groups(self) -> bool:
@@ -119,6 +120,14 @@ class BlockWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackModel:
+    """A model without a declaration, which transformers computes."""
+
+    config_json: str  # all that its config.json says
+    num_parameters: int = 0  # 0, and no layers: not described yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     architecture: str  # "LlamaForCausalLM", ...
     hidden_size: int
@@ -133,6 +142,7 @@ class ModelConfig:
     names: Names = HF_NAMES
     dtype: str = "float32"  # as stored
     blocks: BlockWeights | None = None  # where a GGUF file has weights that can be kept quantised
+    fallback: FallbackModel | None = None  # None: it is computed from this declaration
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)

@@ -123,24 +123,29 @@ class TorchOps:
         self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
     ) -> Tensor:  # fmt: skip
         """Writes keys and values to the cache. -> queries [T, heads, head_dim]"""
-        _, kv_heads, block_size, head_dim = keys.shape
+        _, kv_heads, _, head_dim = keys.shape
         parts = [attention.spec.num_heads, kv_heads, kv_heads]
         q, k, v = qkv.view(len(qkv), -1, head_dim).split(parts, dim=1)  # [T, h, head_dim]
         if attention.q_norm is not None and attention.k_norm is not None:
             q = self.rms_norm(q, attention.q_norm, attention.eps)
             k = self.rms_norm(k, attention.k_norm, attention.eps)
         cos, sin = attention.rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
-        blocks, offsets = batch.slots // block_size, batch.slots % block_size
-        keys[blocks, :, offsets] = _rotate(k, cos, sin)
-        values[blocks, :, offsets] = v
+        self.store(_rotate(k, cos, sin), v, keys, values, batch)
         return _rotate(q, cos, sin)
 
-    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        blocks, offsets = batch.slots // keys.shape[2], batch.slots % keys.shape[2]
+        keys[blocks, :, offsets] = k
+        values[blocks, :, offsets] = v
+
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
         """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
         if self._exact:
             return exact_attention(q, keys, values, batch, spec)
         with without_cudnn(q.device):
-            return _attend(q, keys, values, batch, spec).flatten(1)
+            return _attend(q, keys, values, batch, spec, sinks).flatten(1)
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)
@@ -178,24 +183,25 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
+def _attend(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec, sinks: Tensor | None) -> Tensor:
     out = torch.empty_like(q)  # [T, heads, head_dim]
     width = -(-batch.max_context // keys.shape[2])
     group = max(1, MAX_GATHERED // (width * keys[0].numel()))
     for low in range(0, batch.num_decodes, group):
         high = min(low + group, batch.num_decodes)
-        out[low:high] = _attend_decodes(q, keys, values, batch, low, high, spec)
+        out[low:high] = _attend_decodes(q, keys, values, batch, low, high, spec, sinks)
     if batch.num_decodes < len(batch.contexts):
         starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
         for r in range(batch.num_decodes, len(contexts)):
             rows = slice(starts[r], starts[r + 1])
-            out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], spec)
+            out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], spec, sinks)
     return out
 
 
 def _attend_decodes(
-    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, spec: AttentionSpec
-) -> Tensor:
+    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, spec: AttentionSpec,
+    sinks: Tensor | None,
+) -> Tensor:  # fmt: skip
     """Decodes low..high, each one query over its own context, padded to the longest. -> [D, heads, head_dim]"""
     contexts = batch.contexts[low:high, None]  # [D, 1]
     at = torch.arange(int(contexts.max()), device=q.device)
@@ -207,10 +213,13 @@ def _attend_decodes(
     k, v = gather(keys, positions, tables), gather(values, positions, tables)  # [D, kv_heads, L, head_dim]
     # The heads that share a key head become its query rows.
     grouped = q[low:high].unflatten(1, (keys.shape[1], -1))  # [D, kv_heads, group, head_dim]
-    return weighted(grouped, k, v, seen[:, None, None], spec).flatten(1, 2)
+    own = None if sinks is None else sinks.view(*grouped.shape[1:3], 1)
+    return weighted(grouped, k, v, seen[:, None, None], spec, own).flatten(1, 2)
 
 
-def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context: int, spec: AttentionSpec) -> Tensor:
+def _attend_chunk(
+    q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context: int, spec: AttentionSpec, sinks: Tensor | None
+) -> Tensor:
     """The last len(q) positions of one context. q [n, heads, head_dim] -> [n, heads, head_dim]"""
     count, heads, _ = q.shape
     block_size = keys.shape[2]
@@ -223,6 +232,7 @@ def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, contex
     k = keys[table].transpose(0, 1).flatten(1, 2)[:, : context - origin].repeat_interleave(group, 0)  # [heads, L, d]
     v = values[table].transpose(0, 1).flatten(1, 2)[:, : context - origin].repeat_interleave(group, 0)
     at = torch.arange(origin, context, device=q.device)
+    per_head = None if sinks is None else sinks.view(heads, 1, 1)
     pieces = []
     for low in range(0, count, _MAX_QUERIES):
         high = min(low + _MAX_QUERIES, count)
@@ -232,6 +242,6 @@ def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, contex
         if spec.window:
             seen &= at[reach] > own - spec.window
         rows = q[low:high].transpose(0, 1)  # [heads, queries, head_dim]
-        out = weighted(rows[None], k[None, :, reach], v[None, :, reach], seen, spec)
+        out = weighted(rows[None], k[None, :, reach], v[None, :, reach], seen, spec, per_head)
         pieces.append(out[0].transpose(0, 1))
     return torch.cat(pieces)
