@@ -26,6 +26,7 @@ from chairlift.runner.cuda.kernels import (
     add_rms_norm_kernel,
     cap_kernel,
     rotate_store_kernel,
+    store_kernel,
     whole_row,
 )
 from chairlift.runner.cuda.one_row.attention import attend_one_row
@@ -158,9 +159,19 @@ class CudaOps:
         )  # fmt: skip
         return out
 
-    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        """k and v may be views whose heads are rows: only their last side has to be dense."""
+        _, kv_heads, block_size, head_dim = keys.shape
+        store_kernel[(len(k),)](
+            k, v, batch.slots, keys, values, k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+            KV_HEADS=kv_heads, KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size, num_warps=4,
+        )  # fmt: skip
+
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
         """Causal attention of each row over its own context. -> [T, heads * head_dim]"""
-        assert isinstance(batch, CudaBatch)
+        assert isinstance(batch, CudaBatch) and sinks is None
         num_rows, heads, head_dim = q.shape
         out = torch.empty(num_rows, heads * head_dim, dtype=q.dtype, device=q.device)
         if self._exact:

@@ -44,6 +44,7 @@ class _Pass:
         layer, self.num_done = self.num_done, self.num_done + 1
         spec, keys, values = self.specs[layer], self.kv.keys[layer], self.kv.values[layer]
         q, k, v = (_rows(x, spec.head_dim) for x in (query, key, value))
+        q = q.contiguous()
         self.ops.store(k, v, keys, values, self.batch)
         out = self.ops.attention(q, spec, keys, values, self.batch, sinks)
         return out.view(1, *q.shape)[..., : value.shape[-1]]
@@ -102,8 +103,9 @@ def _head_of(model: Any) -> Any:
 
 
 def _rows(x: Tensor, head_dim: int) -> Tensor:
-    """[1, heads, T, D] -> [T, heads, head_dim], with zeros behind a narrower head."""
+    """[1, heads, T, D] -> [T, heads, head_dim], dense in the last side, with zeros behind a narrower head."""
     rows = x[0].transpose(0, 1)
+    rows = rows if rows.stride(-1) == 1 else rows.contiguous()
     return rows if rows.shape[-1] == head_dim else F.pad(rows, (0, head_dim - rows.shape[-1]))
 
 
