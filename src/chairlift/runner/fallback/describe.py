@@ -128,20 +128,16 @@ def _mask(mask_function: Any, config: Any, q_length: int, **_: Any) -> Tensor:
 
 def window_of(mask_function: Any, longest: int) -> int:
     """Positions that each one sees, by a mask of transformers; 0: all before it."""
-    last = longest - 1
-    seen = _seen(mask_function, last, longest)
-    window = int(seen.sum())
-    for place in {0, last // 3, last // 2, (2 * last) // 3, last}:
-        expected = torch.arange(place + 1) > place - window
-        if not torch.equal(_seen(mask_function, place, place + 1), expected):
+    zero, places, last = torch.tensor(0), torch.arange(longest), longest - 1
+
+    def seen(place: int) -> Tensor:
+        return torch.as_tensor(mask_function(zero, zero, torch.tensor(place), places)).expand(longest)
+
+    window = int(seen(last).sum())
+    for place in sorted({0, last // 3, last // 2, 2 * last // 3, last}):
+        if not torch.equal(seen(place), (places <= place) & (places > place - window)):
             raise ValueError("its mask is neither causal nor causal with a window")
     return 0 if window == longest else window
-
-
-def _seen(mask_function: Any, place: int, count: int) -> Tensor:
-    """Which of the first positions the one at `place` sees."""
-    zero, places = torch.tensor(0), torch.arange(count)
-    return torch.as_tensor(mask_function(zero, zero, torch.tensor(place), places)).expand(count)
 
 
 def _longest(config: Any) -> int:

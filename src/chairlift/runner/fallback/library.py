@@ -17,10 +17,10 @@ from chairlift.config.fallback.reading import refuse_memories
 from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.torch.runner import first_line
 
 transformers.logging.disable_progress_bar()
 OLDEST, NEWEST = (5, 10), (6, 0)  # the first that is too new
+_MAX_SAID = 300  # characters of an error
 _STATIC_EXPERTS = "batched_mm"  # that have no shapes which depend on numbers
 
 
@@ -51,7 +51,8 @@ def foreign(architecture: str, what: str) -> Iterator[None]:
     except (InvalidConfig, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        raise InvalidConfig(f"{architecture}: {what}: {first_line(error)}") from error
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InvalidConfig(f"{architecture}: {what}: {said[:_MAX_SAID]}") from error
 
 
 def empty_model(found: Any, attention: str) -> Any:
