@@ -173,6 +173,7 @@ def make_runner(
         from chairlift.runner.native.ops import NativeOps
         from chairlift.runner.native.tape import TapedDecoder
 
-        assert isinstance(model, Decoder) and isinstance(model.ops, NativeOps)
-        return TorchRunner(TapedDecoder(model, model.ops.calls), kv, device, matchers)
+        assert isinstance(model.ops, NativeOps)
+        if isinstance(model, Decoder):
+            return TorchRunner(TapedDecoder(model, model.ops.calls), kv, device, matchers)
     return TorchRunner(model, kv, device, matchers)

@@ -85,7 +85,7 @@ def test_what_pages_do_not_hold_is_refused_by_name(tmp_path: Path, change: dict[
         ({"exact": True}, "exact: transformers computes this model, .*; leave --exact out"),
         ({"tensor_parallel": 2}, "tensor_parallel 2: .*; leave --tensor-parallel out"),
         ({"quantize": "int8"}, "quantize int8: .*; use --quantize none"),
-        ({"kernels": "native"}, "kernels native: .*; leave --kernels out"),
+        ({"kv_dtype": "int8"}, "kv_dtype int8: .*; use --kv-dtype auto"),
         ({"device": "mindspore"}, "device mindspore: .*; use --device cpu or cuda"),
     ],
 )

@@ -18,5 +18,5 @@ def check_fallback(settings: Settings) -> None:
         raise InvalidConfig(f"quantize {settings.quantize}: {_MODEL}, with weights as they are; use --quantize none")
     if settings.is_mindspore:
         raise InvalidConfig(f"device {settings.device}: {_MODEL}, by torch; use --device cpu or cuda")
-    if settings.kernels == "native":
-        raise InvalidConfig(f"kernels native: {_MODEL}, by torch's operations; leave --kernels out")
+    if settings.kv_dtype == "int8":
+        raise InvalidConfig(f"kv_dtype int8: {_MODEL}, with keys and values as they are; use --kv-dtype auto")

@@ -1,4 +1,4 @@
-"""Which kernels attend for a model of transformers, and the model's description for them."""
+"""Which kernels serve a model of transformers, and the model's description for them."""
 
 import logging
 
@@ -14,12 +14,11 @@ _log = logging.getLogger(__name__)
 def describe_for(
     config: ModelConfig, kernels: str, device: torch.device, dtype: torch.dtype
 ) -> tuple[ModelConfig, str]:  # fmt: skip
-    """Triton's on a GPU, with heads padded to what they take; torch's elsewhere and where they lack something."""
-    picked = pick_kernels(kernels, device, dtype) if device.type == "cuda" else "torch"
-    described = describe(config, is_padded=picked == "triton")
-    if picked == "triton" and any(layer.attention.has_sinks for layer in described.layers):
-        _log.warning(
-            "%s: its attention has sinks, which take torch's operations: no steps are captured", config.architecture
-        )
-        return describe(config, is_padded=False), "torch"
-    return described, picked
+    """The device's own kernels, on a GPU with heads padded to what they take; torch's where they lack something."""
+    described = describe(config, is_padded=device.type == "cuda")
+    picked = pick_kernels(kernels, device, dtype, described)
+    if picked != "torch" and any(layer.attention.has_sinks for layer in described.layers):
+        line = "%s: its attention has sinks, which only torch's operations have: they are slower"
+        _log.warning(line, config.architecture)
+        picked = "torch"
+    return (describe(config, is_padded=False) if picked == "torch" else described), picked

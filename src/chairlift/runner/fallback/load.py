@@ -12,8 +12,9 @@ from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.fallback.library import foreign, read_config
 from chairlift.runner.fallback.model import TransformersModel
+from chairlift.runner.fallback.products import use_own_products
 from chairlift.runner.fallback.rotation import fix_rotations
-from chairlift.runner.fallback.trial import check_pages
+from chairlift.runner.fallback.trial import check_pages, plain_logits
 from chairlift.runner.ops import PagedOps
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,9 @@ def load_fallback(
         model = model.eval().requires_grad_(False)
         fix_rotations(model, max_model_len)
     with foreign(config.architecture, "transformers cannot compute it in pages"):
-        check_pages(config, model, dtype)
+        expected = plain_logits(config, model)
+        use_own_products(model, ops)
+        check_pages(config, model, dtype, expected)
     return TransformersModel(config, model, ops, dtype)
 
 

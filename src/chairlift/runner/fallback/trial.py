@@ -31,11 +31,17 @@ _TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-2, torch.bfloat16: 0.5, tor
 
 
 @torch.inference_mode()
-def check_pages(config: ModelConfig, model: Any, dtype: torch.dtype) -> None:
+def plain_logits(config: ModelConfig, model: Any) -> list[Tensor]:
+    """Of each text [T, vocab], by the model as it is."""
+    texts = [torch.tensor([_text(length, config.vocab_size)], device=model.device) for length in _LENGTHS]
+    model.set_attn_implementation(_PLAIN)
+    return [model(text, use_cache=False).logits[0].float() for text in texts]
+
+
+@torch.inference_mode()
+def check_pages(config: ModelConfig, model: Any, dtype: torch.dtype, expected: list[Tensor]) -> None:
     """Refuses a model whose logits in pages are not those of the library. Its attention is ours afterwards."""
     texts = [_text(length, config.vocab_size) for length in _LENGTHS]
-    model.set_attn_implementation(_PLAIN)
-    expected = [model(torch.tensor([text], device=model.device), use_cache=False).logits[0].float() for text in texts]
     paged = TransformersModel(config, model, TorchOps(), dtype)
     kv = KvCache(config, _NUM_BLOCKS, _BLOCK, dtype, model.device)
     done = [0] * len(texts)

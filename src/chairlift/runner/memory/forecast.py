@@ -58,7 +58,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
         raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
     limits = limits_without_pool(settings, config, where)
-    fast = "triton" if device.kind != "cpu" else _cpu_kernels(settings, where, dtype, config)
+    fast = pick_kernels(settings.kernels, where, dtype, config) if device.kind == "cpu" else "triton"
     is_fp8 = settings.kv_dtype == "fp8"
     kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
     weights = kept_bytes(config, pick_quantize(settings.quantize, settings.dtype, fast, config), dtype.itemsize)
@@ -94,10 +94,6 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
         share=share,
         num_ranks=num_ranks,
     )
-
-
-def _cpu_kernels(settings: Settings, where: torch.device, dtype: torch.dtype, config: ModelConfig) -> str:
-    return "torch" if config.fallback is not None else pick_kernels(settings.kernels, where, dtype, config)
 
 
 def _on_gpu(

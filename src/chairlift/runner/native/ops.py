@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import ACTIVATIONS, AttentionSpec
+from chairlift.runner.kv_cache import store
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight, pointer
 from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
@@ -96,8 +97,14 @@ class NativeOps:
         )  # fmt: skip
         return q
 
-    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        store(k, v, keys, values, batch.slots)
+
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
         """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
+        assert sinks is None
         _, kv_heads, block_size, _ = keys.shape
         num_rows, heads, head_dim = q.shape
         out = self.calls.empty((num_rows, heads * head_dim), q.dtype)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
+from chairlift.runner.kv_cache import store
 from chairlift.runner.machine.instructions import architecture
 from chairlift.runner.ops import Attention, Batch, Weight
 from chairlift.runner.torch.exact_attention import exact_attention
@@ -134,9 +135,7 @@ class TorchOps:
         return _rotate(q, cos, sin)
 
     def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
-        blocks, offsets = batch.slots // keys.shape[2], batch.slots % keys.shape[2]
-        keys[blocks, :, offsets] = k
-        values[blocks, :, offsets] = v
+        store(k, v, keys, values, batch.slots)
 
     def attention(
         self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None

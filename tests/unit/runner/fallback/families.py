@@ -13,6 +13,7 @@ from chairlift.config.source import Source
 from chairlift.runner.fallback.describe import describe
 from chairlift.runner.fallback.load import load_fallback
 from chairlift.runner.fallback.model import TransformersModel
+from chairlift.runner.ops import PagedOps
 from chairlift.runner.torch.ops import TorchOps
 from unit.runner.twins import CPU, SHAPE
 
@@ -85,9 +86,10 @@ class FallbackTwin:
     reference: Any
     config: ModelConfig
 
-    def model(self, dtype: torch.dtype = torch.float32) -> TransformersModel:
+    def model(self, dtype: torch.dtype = torch.float32, ops: PagedOps | None = None) -> TransformersModel:
         source, longest = Source("folder", self.folder, "twin"), self.config.max_model_len
-        return load_fallback(describe(self.config, False), source, TorchOps(), dtype, CPU, longest, has_weights=True)
+        config = describe(self.config, is_padded=False)
+        return load_fallback(config, source, ops or TorchOps(), dtype, CPU, longest, has_weights=True)
 
     def reference_logits(self, tokens: list[int]) -> torch.Tensor:
         with torch.no_grad():

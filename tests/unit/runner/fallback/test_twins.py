@@ -7,6 +7,7 @@ import torch
 
 from chairlift.runner.fallback.model import TransformersModel
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.native.ops import NativeOps, available
 from unit.runner.fallback.families import FAMILIES, LONGROPE, make_twin
 from unit.runner.twins import CPU, _Float64, chunk, random_tokens, request, run, shuffled_tables
 
@@ -35,6 +36,15 @@ def test_chunks_and_decodes_in_shuffled_blocks_give_the_logits_of_transformers(t
     prompts = [random_tokens(length + 8, seed=length) for length in LENGTHS]
     expected = [twin.reference_logits(p) for p in prompts]
     assert largest_error(twin.model(), prompts, expected) < 1e-5
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gpt_oss"])  # sinks take torch's operations
+def test_with_native_products_and_attention_they_are_the_same(tmp_path: Path, family: str) -> None:
+    twin = make_twin(tmp_path, family)
+    prompts = [random_tokens(length + 8, seed=length) for length in LENGTHS]
+    expected = [twin.reference_logits(p) for p in prompts]
+    assert largest_error(twin.model(ops=NativeOps(1)), prompts, expected) < 1e-5
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "cohere2", "deepseek_v3", "gpt_oss", "modernbert-decoder"])

@@ -1,0 +1,52 @@
+"""What the tests cover of each family, for `chairlift models`.
+
+Made from the tests by tests/unit/config/families_tested.py, which says how; a test keeps it so.
+"""
+
+TESTED: dict[str, tuple[str, ...]] = {
+    "LlamaForCausalLM": ("twin", "exact", "gguf", "ckpt", "ranks", "gpu"),
+    "MistralForCausalLM": ("twin", "exact", "ranks", "gpu"),
+    "Qwen2ForCausalLM": ("twin", "exact", "gguf", "ckpt", "ranks", "gpu"),
+    "Qwen3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "Gemma2ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "Gemma3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+}
+BY_TRANSFORMERS = (
+    "apertus",
+    "arcee",
+    "cohere",
+    "cohere2",
+    "ctrl",
+    "deepseek_v2",
+    "deepseek_v3",
+    "diffllama",
+    "ernie4_5",
+    "gemma",
+    "gemma2",
+    "gemma4_text",
+    "glm4_moe",
+    "gpt2",
+    "gpt_bigcode",
+    "gpt_neox",
+    "gpt_oss",
+    "granitemoe",
+    "helium",
+    "hrm_text",
+    "llama",
+    "minimax_m2",
+    "mistral",
+    "modernbert-decoder",
+    "nanochat",
+    "olmo",
+    "olmo3",
+    "olmoe",
+    "opt",
+    "persimmon",
+    "phi",
+    "phi3",
+    "qwen2_moe",
+    "qwen3",
+    "smollm3",
+    "starcoder2",
+    "vaultgemma",
+)
