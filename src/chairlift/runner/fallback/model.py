@@ -109,12 +109,17 @@ def _rows(x: Tensor, head_dim: int) -> Tensor:
     return rows if rows.shape[-1] == head_dim else F.pad(rows, (0, head_dim - rows.shape[-1]))
 
 
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     own = options[STEP]
     assert isinstance(own, _Pass)
-    return own.attend(query, key, value, options.get("s_aux")), None
+    sinks = options.get("s_aux")
+    return own.attend(query, key, value, None if sinks is None else _wide(sinks)), None
 
 
 # Without a mask function of that name transformers makes no mask: chunks tell what each token sees.
