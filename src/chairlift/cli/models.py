@@ -48,7 +48,9 @@ def as_markdown() -> str:
 
 def _describe(family: Family) -> dict[str, Any]:
     tested = TESTED.get(family.architecture, ())
-    files = ["safetensors", *(["GGUF"] if family.gguf else []), *(["MindSpore"] if "ckpt" in tested else [])]
+    # Some families share the GGUF architecture of another.
+    has_gguf = bool(family.gguf) or "gguf" in tested
+    files = ["safetensors", *["GGUF"] * has_gguf, *["MindSpore"] * ("ckpt" in tested)]
     return {
         "architecture": family.architecture,
         "model_type": family.model_type,

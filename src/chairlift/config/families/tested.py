@@ -10,6 +10,18 @@ TESTED: dict[str, tuple[str, ...]] = {
     "Qwen3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "Gemma2ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "Gemma3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "Phi3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "GraniteForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "GraniteMoeHybridForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "SmolLM3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "Glm4ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "Olmo2ForCausalLM": ("twin", "exact", "gguf", "gpu"),
+    "Olmo3ForCausalLM": ("twin", "exact", "gguf", "gpu"),
+    "Exaone4ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "SeedOssForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "Ministral3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "Cohere2ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "Starcoder2ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
 }
 BY_TRANSFORMERS = (
     "apertus",

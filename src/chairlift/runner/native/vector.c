@@ -16,10 +16,10 @@ enum { SILU, GELU_TANH }; /* as in config/model.py */
 
 typedef struct {
     const void *x;
-    const float *gain;
-    void *residual, *out; /* residual may be NULL, and with one the gain */
-    int64_t n;
-    int rows, rows_per_chunk;
+    const float *gain, *bias;
+    void *residual, *out; /* residual may be NULL, and with one the gain; the bias always */
+    int64_t n, stride;    /* stride: from a row to the next */
+    int rows, rows_per_chunk, is_centred;
     float eps, factor;
 } norm_job;
 
@@ -32,7 +32,7 @@ typedef struct {
 
 typedef struct {
     const void *qkv;
-    const float *q_gain, *k_gain, *rotation;
+    const float *q_gain, *k_gain, *rotation, *factors;
     const int64_t *positions, *slots;
     void *q, *keys, *values;
     int rows, rows_per_chunk, heads, kv_heads, head_dim, block_size, kv_is_int8;
@@ -131,15 +131,17 @@ static int share(int rows, int64_t row_items) {
     return max_int(max_int(1, enough), ceil_div(rows, pool_threads() * 4));
 }
 
-EXPORT void chairlift_norm(const void *x, void *residual, const float *gain, void *out, int rows, int64_t n, float eps,
-                           float factor, int is_bf16) {
-    norm_job job = {x, gain, residual, out, n, rows, share(rows, n), eps, factor};
+EXPORT void chairlift_norm(const void *x, void *residual, const float *gain, const float *bias, void *out, int rows,
+                           int64_t n, int64_t stride, float eps, float factor, int is_centred, int is_bf16) {
+    norm_job job = {x, gain, bias, residual, out, n, stride, rows, share(rows, n), is_centred, eps, factor};
     pool_run(CHOOSE(norm_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
 }
 
-EXPORT void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int is_bf16) {
-    activate_job job = {x, out, n, rows, share(rows, 2 * n)};
+EXPORT void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int has_gate,
+                               int is_bf16) {
+    activate_job job = {x, out, n, rows, share(rows, (1 + has_gate) * n)};
     chunk_fn run = activation == GELU_TANH ? CHOOSE(gelu_chunk, is_bf16) : CHOOSE(silu_chunk, is_bf16);
+    if (!has_gate) run = activation == GELU_TANH ? CHOOSE(gelu_alone, is_bf16) : CHOOSE(silu_alone, is_bf16);
     pool_run(run, &job, ceil_div(rows, job.rows_per_chunk));
 }
 
@@ -168,10 +170,10 @@ EXPORT void chairlift_cap(float *x, int rows, int64_t n, float cap) {
 }
 
 EXPORT void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots,
-                             void *q, void *keys, void *values, const float *q_gain, const float *k_gain, int rows,
-                             int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16,
-                             int kv_is_int8) {
-    rotate_job job = {qkv, q_gain, k_gain, rotation, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
+                             void *q, void *keys, void *values, const float *q_gain, const float *k_gain,
+                             const float *factors, int rows, int heads, int kv_heads, int head_dim, int block_size,
+                             float eps, int is_bf16, int kv_is_int8) {
+    rotate_job job = {qkv, q_gain, k_gain, rotation, factors, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
                       head_dim, block_size, kv_is_int8, eps};
     job.rows_per_chunk = share(rows, (int64_t)(heads + 2 * kv_heads) * head_dim);
     pool_run(CHOOSE(rotate_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
