@@ -59,9 +59,9 @@ class AttentionSpec:
     has_bias: bool = False  # of queries, keys and values
     has_output_bias: bool = False
     has_qk_norm: bool = False  # of each head of queries and keys
+    has_sinks: bool = False  # each head has a score more, which takes its share and has no value
     has_wide_qk_norm: bool = False  # of all heads of queries at once, and of all heads of keys
     growth: QueryGrowth | None = None
-    has_sinks: bool = False  # each head has one more score that takes its share and has no value
 
     @property
     def has_groups(self) -> bool:
@@ -189,6 +189,14 @@ class BlockWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackModel:
+    """A model without a declaration, which transformers computes."""
+
+    config_json: str  # all that its config.json says
+    num_parameters: int = 0  # 0, and no layers: not described yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     architecture: str  # "LlamaForCausalLM", ...
     hidden_size: int
@@ -207,6 +215,7 @@ class ModelConfig:
     names: Names = HF_NAMES
     dtype: str = "float32"  # as stored
     blocks: BlockWeights | None = None  # where a GGUF file has weights that can be kept quantised
+    fallback: FallbackModel | None = None  # None: it is computed from this declaration
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)

@@ -257,6 +257,8 @@ def ends_size(config: ModelConfig) -> int:
 
 
 def num_parameters(config: ModelConfig) -> int:
+    if config.fallback is not None:
+        return config.fallback.num_parameters
     return sum(part.num_weights for part in expected_parts(config))
 
 
@@ -273,7 +275,7 @@ def mxfp4_weights(config: ModelConfig) -> BlockWeights:
 
 def weight_bytes(config: ModelConfig, itemsize: int, layer_itemsize: int) -> int:
     """`layer_itemsize`: of the matrices of layers, which may be kept in another type than all else."""
-    layers = layers_size(config)
+    layers = 0 if config.fallback is not None else layers_size(config)
     return layers * layer_itemsize + (num_parameters(config) - layers) * itemsize
 
 

@@ -8,7 +8,7 @@ K heads of keys and values, D values per head. Knows `Ops` alone, nothing of req
 A branch's output is added together with the next norm, in one operation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -43,6 +43,15 @@ class Model(Protocol[Kv]):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[S, E] -> [S, vocab], in float32 at least."""
+
+
+class PagedModel(Model[KvCache], Protocol):
+    """A model that says what each of its layers attends by, for runners that choose kernels for it."""
+
+    @property
+    def attentions(self) -> Sequence[Attention]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,10 @@ class Decoder:
     head: Weight  # [vocab, E]; the embedding itself when tied
     embedding_factor: float  # rounded to the model's number type
     dtype: torch.dtype  # of the hidden states
+
+    @property
+    def attentions(self) -> Sequence[Attention]:
+        return [layer.attention for layer in self.layers]
 
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         # A name for the rows would keep their memory while the layers run.

@@ -143,6 +143,20 @@ class Ops(Protocol):
 
 
 @runtime_checkable
+class PagedOps(Ops, Protocol):
+    """Operations whose attention can be had by itself, for layers that are not ours."""
+
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        """Writes k and v [T, kv_heads, head_dim] to their slots of the cache."""
+
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
+        """Causal attention of each row q [T, heads, head_dim] over its own context. sinks [heads]: of scores without a
+        value. -> [T, heads * head_dim]"""
+
+
+@runtime_checkable
 class Drawing(Protocol):
     """Operations that also draw tokens, by the torch sampler's noise and faster."""
 

@@ -198,6 +198,26 @@ def rotate_store_kernel(
 
 
 @triton.jit
+def store_kernel(
+    k, v, slots, keys, values, k_row, k_head, v_row, v_head,
+    KV_HEADS: tl.constexpr, KV_ROWS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """One token a program: its keys and values are copied into the cache. k_row, k_head, ...: between neighbours."""
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + token)
+    if slot < 0:  # padding writes nowhere
+        return
+    heads = tl.arange(0, KV_ROWS)[:, None]
+    is_head = heads < KV_HEADS
+    dims = tl.arange(0, DIM)[None, :]
+    memory = ((slot // SIZE).to(tl.int64) * KV_HEADS + heads) * SIZE * DIM + (slot % SIZE) * DIM + dims
+    key = tl.load(k + token * k_row + heads * k_head + dims, mask=is_head, other=0.0)
+    tl.store(keys + memory, kept(key, keys), mask=is_head)
+    value = tl.load(v + token * v_row + heads * v_head + dims, mask=is_head, other=0.0)
+    tl.store(values + memory, kept(value, values), mask=is_head)
+
+
+@triton.jit
 def kept(x, memory):
     """x as the cache keeps it. In fp8 (e4m3) it is clipped to the largest number, as nothing is scaled."""
     if memory.dtype.element_ty == tl.float8e4nv:

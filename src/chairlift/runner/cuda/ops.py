@@ -28,6 +28,7 @@ from chairlift.runner.cuda.kernels import (
     cap_kernel,
     prepare_kernel,
     rotate_store_kernel,
+    store_kernel,
     whole_row,
 )
 from chairlift.runner.cuda.one_row.attention import attend_one_row
@@ -173,6 +174,14 @@ class CudaOps:
             **dependent(len(qkv) <= _FEW),
         )  # fmt: skip
         return out
+
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        """k and v may be views whose heads are rows: only their last side has to be dense."""
+        _, kv_heads, block_size, head_dim = keys.shape
+        store_kernel[(len(k),)](
+            k, v, batch.slots, keys, values, k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+            KV_HEADS=kv_heads, KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size, num_warps=4,
+        )  # fmt: skip
 
     def attention(
         self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import SCORES, AttentionSpec
+from chairlift.runner.kv_cache import store
 from chairlift.runner.native.experts import NativeExperts, native_experts
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight, pointer
@@ -114,6 +115,9 @@ class NativeOps:
             keys.dtype is torch.int8,
         )  # fmt: skip
         return q
+
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        store(k, v, keys, values, batch.slots)
 
     def attention(
         self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None

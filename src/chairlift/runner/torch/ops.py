@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chairlift.config.model import CLAMP, STEEPNESS, AttentionSpec
+from chairlift.runner.kv_cache import store
 from chairlift.runner.machine.instructions import architecture
 from chairlift.runner.ops import Attention, Batch, EachWeight, Experts, ExpertWeight, Norm, Weight, each_weight
 from chairlift.runner.torch.exact_attention import exact_attention
@@ -125,7 +126,7 @@ class TorchOps:
         self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
     ) -> Tensor:  # fmt: skip
         """Writes keys and values to the cache. -> queries [T, heads, head_dim]"""
-        _, kv_heads, block_size, head_dim = keys.shape
+        _, kv_heads, _, head_dim = keys.shape
         parts = [attention.spec.num_heads, kv_heads, kv_heads]
         q, k, v = qkv.view(len(qkv), -1, head_dim).split(parts, dim=1)  # [T, h, head_dim]
         if attention.q_norm is not None and attention.k_norm is not None:
@@ -135,14 +136,15 @@ class TorchOps:
             factors = attention.query_factors[batch.positions].view(-1, 1, 1)
             q = (q.to(factors.dtype) * factors).to(q.dtype)
         cos, sin = attention.rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
-        blocks, offsets = batch.slots // block_size, batch.slots % block_size
-        keys[blocks, :, offsets] = rotate(k, cos, sin)
-        values[blocks, :, offsets] = v
+        self.store(rotate(k, cos, sin), v, keys, values, batch)
         return rotate(q, cos, sin)
 
     def _norm_heads(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         """x [T, h, head_dim]; gain [head_dim], or [h * head_dim] of all heads at once."""
         return self.norm(x.reshape(len(x), -1, len(gain)), Norm(gain, eps)).view(x.shape)
+
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        store(k, v, keys, values, batch.slots)
 
     def attention(
         self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None

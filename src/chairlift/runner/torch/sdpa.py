@@ -34,10 +34,9 @@ def weighted(
     if spec.cap:
         scores = scores.div_(spec.cap).tanh_().mul_(spec.cap)
     scores = scores.masked_fill_(~seen, -torch.inf)
-    if sinks is None:
-        return (scores.softmax(dim=-1) @ v.to(wide)).to(q.dtype)
-    scores = torch.cat((scores, sinks.to(wide).expand(*scores.shape[:-1], 1)), dim=-1)
-    return (scores.softmax(dim=-1)[..., :-1] @ v.to(wide)).to(q.dtype)
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.to(wide).expand(*scores.shape[:-1], 1)), dim=-1)
+    return (scores.softmax(dim=-1)[..., : k.shape[-2]] @ v.to(wide)).to(q.dtype)
 
 
 def gather(cache: Tensor, positions: Tensor, tables: Tensor) -> Tensor:

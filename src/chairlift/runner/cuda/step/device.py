@@ -30,7 +30,7 @@ from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep, read_ba
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.cuda.step.memory import StepMemory, pinned_ring
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import Decoder
+from chairlift.runner.model import PagedModel
 from chairlift.runner.sampling.scores import measure
 from chairlift.runner.torch.step_result import Scores, score_prompts
 
@@ -39,15 +39,14 @@ OnLogits = Callable[[Tensor], None]  # gets logits, a row for each sample, befor
 
 class DevicePart:
     def __init__(
-        self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
+        self, model: PagedModel, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
         exact: bool = False, max_graphs: int = MAX_GRAPHS,
     ) -> None:  # fmt: skip
         """exact: the model's operations are. max_graphs: captured steps that are kept."""
         width = -(-limits.max_model_len // kv.block_size)
         self._model = model
         if isinstance(model.ops, CudaOps):
-            attentions = [layer.attention for layer in model.layers]
-            model.ops.choose_kernels(attentions, model.dtype, kv.block_size, width, device)
+            model.ops.choose_kernels(model.attentions, model.dtype, kv.block_size, width, device)
         self._measure = exact_scores.measure if exact else measure
         self._kv = kv
         self._device = device
