@@ -22,6 +22,10 @@ TESTED: dict[str, tuple[str, ...]] = {
     "Ministral3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "Cohere2ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "Starcoder2ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "MixtralForCausalLM": ("twin", "exact", "gguf", "gpu"),
+    "Qwen3MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
+    "Glm4MoeForCausalLM": ("twin", "exact", "gpu"),
+    "GptOssForCausalLM": ("twin", "exact", "gpu"),
 }
 BY_TRANSFORMERS = (
     "apertus",
