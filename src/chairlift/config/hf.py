@@ -22,6 +22,7 @@ from chairlift.config.tensors import MXFP4_GROUP, mxfp4_weights
 from chairlift.core.errors import InvalidConfig
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+_CAUSAL = ("ForCausalLM", "LMHeadModel")  # ends of architectures that go on with a text
 AUTO, OWN, TRANSFORMERS = MODEL_IMPLS = ("auto", "chairlift", "transformers")
 
 
@@ -76,8 +77,9 @@ def _family(config: Fields, model_impl: str) -> Family | str:
     if family is not None and model_impl != TRANSFORMERS:
         return family
     refused = f"{config.origin}: architecture {found!r} is not supported"
-    if not isinstance(found, str) or model_impl == OWN:
-        hint = "; --model-impl transformers may run it" if isinstance(found, str) else ""
+    is_causal = isinstance(found, str) and found.endswith(_CAUSAL)
+    if not isinstance(found, str) or model_impl == OWN or (model_impl == AUTO and not is_causal and family is None):
+        hint = "; --model-impl transformers may run it" if is_causal else ""
         raise InvalidConfig(f"{refused}; supported: {', '.join(BY_ARCHITECTURE)}{hint}")
     what = f"{config.origin}: architecture {found!r} is not one of our models, and computing it by transformers"
     check_extra(what if family is None else "--model-impl transformers", "transformers")
