@@ -21,22 +21,22 @@ class KvGroups:
 
     @property
     def num_window_groups(self) -> int:
-        return max(self.groups)
+        return max(self.groups, default=0)
 
     @property
     def num_places(self) -> int:
         """Layers of a page."""
-        return max(self.places) + 1
+        return max(self.places, default=-1) + 1
 
 
 def kv_groups(config: ModelConfig, can_group: bool = True) -> KvGroups:
     """One group, in which every layer keeps all tokens, unless some layers have a window and others have none, all
-    with the same window and the same shape of keys and values."""
+    with the same window and the same shape of keys and values; and where transformers runs the model."""
     heads = [layer.attention for layer in config.layers]
     windows = {spec.window for spec in heads}
     shapes = {(spec.num_kv_heads, spec.head_dim) for spec in heads}
-    window = max(windows)
-    if not can_group or windows != {0, window} or window == 0 or len(shapes) > 1:
+    window = max(windows, default=0)
+    if not can_group or config.fallback is not None or windows != {0, window} or window == 0 or len(shapes) > 1:
         return KvGroups((0,) * config.num_layers, tuple(range(config.num_layers)))
     num_full = sum(not spec.window for spec in heads)
     groups, places, counts = [], [], [0, 0]  # layers so far, without a window and with

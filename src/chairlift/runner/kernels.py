@@ -16,7 +16,7 @@ from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine import hardware
 from chairlift.runner.machine.instructions import why_not_native
-from chairlift.runner.model import Decoder
+from chairlift.runner.model import Decoder, PagedModel
 from chairlift.runner.ops import Ops
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.ops import TorchOps
@@ -127,7 +127,7 @@ def compile_ahead(
     weight_format: WeightFormat, config: ModelConfig, limits: Limits, exact: bool = False,
 ) -> Callable[[], None]:  # fmt: skip
     """Begins to compile the kernels of a start in other processes; the returned function waits for them."""
-    if kernels != "triton":
+    if kernels != "triton" or config.fallback is not None:
         return lambda: None
     from chairlift.runner.cuda.start.compile_ahead import CompileAhead
 
@@ -160,8 +160,9 @@ def make_ops(kernels: str, threads: int, exact: bool = False) -> Ops:
 
 
 def make_runner(
-    kernels: str, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
-    exact: bool = False, matchers: Matchers | None = None, max_graphs: int = MAX_GRAPHS,
+    kernels: str, model: PagedModel, kv: KvCache, device: torch.device, limits: Limits,
+    flash: FlashKernels | None = None, exact: bool = False, matchers: Matchers | None = None,
+    max_graphs: int = MAX_GRAPHS,
 ) -> Runner:  # fmt: skip
     """max_graphs: captured steps that are kept, where steps are captured."""
     if kernels == "triton":
@@ -173,5 +174,6 @@ def make_runner(
         from chairlift.runner.native.tape import TapedDecoder
 
         assert isinstance(model.ops, NativeOps)
-        return TorchRunner(TapedDecoder(model, model.ops.calls), kv, device, matchers)
+        if isinstance(model, Decoder):
+            return TorchRunner(TapedDecoder(model, model.ops.calls), kv, device, matchers)
     return TorchRunner(model, kv, device, matchers)

@@ -8,6 +8,7 @@ replica's own word includes it.
 from collections import deque
 from collections.abc import Sequence
 
+from chairlift.core.packed import packed
 from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
 from chairlift.core.routing.replicas import Replicas
@@ -34,12 +35,13 @@ class Routing:
         self._taken.append(0)
         self._versions.append(0)
 
-    def route(self, tokens: Sequence[int], salt: str, user: str, among: int, num_moved: int = 0) -> int:
+    def route(
+        self, tokens: Sequence[int], salt: str, user: str, among: int, num_moved: int = 0, hashes: Sequence[bytes] = ()
+    ) -> int:
         """The replica of `among` (bits, not empty) for a request with these known tokens, which is sent there.
-        `num_moved`: leading tokens that need not be computed anywhere."""
-        hashes: Sequence[bytes] = ()
-        if self._router.needs_hashes and self.span and among & (among - 1):
-            hashes = span_hashes(tokens, self.span, salt)
+        `num_moved`: leading tokens that need not be computed anywhere. `hashes`: of their spans, if they were made."""
+        if not hashes and self.needs_hashes(among):
+            hashes = span_hashes(packed(tokens), self.span, salt)
         chosen = self._choose(Asked(len(tokens), self.span, hashes, user), among)
         replicas = self.replicas
         replicas.prefixes.expect(chosen, hashes)
@@ -47,6 +49,10 @@ class Routing:
         self._sent[chosen].append(amount)
         replicas.tell(chosen, replicas.queued[chosen] + amount, replicas.running[chosen])
         return chosen
+
+    def needs_hashes(self, among: int) -> bool:
+        """Whether the rule looks at prefixes to choose among these replicas."""
+        return self._router.needs_hashes and self.span > 0 and among & (among - 1) > 0
 
     def _choose(self, asked: Asked, among: int) -> int:
         try:

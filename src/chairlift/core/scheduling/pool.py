@@ -7,8 +7,9 @@ is blank, or still holds an indexed prefix and waits, oldest release first, to b
     cached  [ 4 > 1 > 8 ]     hit: taken as they are; else overwritten from the left
     held      2:1  5:3  6:1   block:count
 
-The prefix index maps (content before, the block's tokens) to a block. `content` is a number given once to each distinct
-prefix, so equal keys mean equal prefixes from the first token on: a hit compares every token, never only a hash.
+The prefix index maps (content before, the block's packed tokens) to a block. `content` is a number given once to each
+distinct prefix, so equal keys mean equal prefixes from the first token on: a hit compares every token, never only a
+hash.
 
 Where layers have windows a block here is a page, and beside the index `window_pages` maps a content to the pages of its
 last block. A prefix can be used up to a block if those layers find all that its next token sees:
@@ -16,6 +17,7 @@ last block. A prefix can be used up to a block if those layers find all that its
     content    1   2   3   4   5
     index      F   F   F   F   F
     windows    W   -   W   W   -      with windows that reach two blocks back: usable up to 4
+
 Knows nothing of requests, policies or tensors.
 """
 
@@ -25,10 +27,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from chairlift.core.ids import BlockId, Content
+from chairlift.core.packed import TOKEN_BYTES
 from chairlift.core.routing.news import PrefixNews
 from chairlift.core.scheduling.window_pages import WindowPages
 
-PrefixKey = tuple[Content, tuple[int, ...]]
+_new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
+
+PrefixKey = tuple[Content, bytes]
 
 
 class Indexed(NamedTuple):
@@ -140,14 +145,14 @@ class BlockPool:
             else:
                 self._blank.append(block)
 
-    def find(self, root: Content, tokens: Sequence[int], limit: int) -> Prefix:
-        """The longest indexed prefix of at most `limit` tokens; the caller shares what it uses."""
+    def find(self, root: Content, tokens: bytes, limit: int) -> Prefix:
+        """The longest indexed prefix of packed tokens, at most `limit` of them; the caller shares what it uses."""
         blocks: list[BlockId] = []
         content = root
         if self.has_prefix_index:
-            size = self.block_size
-            for start in range(0, limit - size + 1, size):
-                found = self._index.get((content, tuple(tokens[start : start + size])))
+            size = TOKEN_BYTES * self.block_size
+            for start in range(0, TOKEN_BYTES * limit - size + 1, size):
+                found = self._index.get((content, tokens[start : start + size]))
                 if found is None:
                     break
                 blocks.append(found.block)
@@ -158,18 +163,20 @@ class BlockPool:
         count, pages = self._window_pages.usable(contents, self._num_seen)
         return Prefix(blocks[:count], contents[count - 1] if count else root, pages)
 
-    def publish(self, block: BlockId, before: Content, tokens: tuple[int, ...]) -> int:
-        """Index a full, held block; the name of the content up to its end."""
+    def publish(self, block: BlockId, before: Content, tokens: bytes, known: bytes | None = None) -> int:
+        """Index a full, held block with these packed tokens; the name of the content up to its end. `known`: its hash
+        for `news`, if it was made."""
         # Another table that lists the block came first, or an equal prefix, and then this copy stays private.
-        found = self._index.get(self._keys.get(block, (before, tokens)))
+        key = (before, tokens)
+        found = self._index.get(self._keys.get(block, key))
         if found is not None:
-            return found.content
-        self._num_contents += 1
-        self._index[before, tokens] = Indexed(block, self._num_contents)
-        self._keys[block] = (before, tokens)
+            return found[1]
+        content = self._num_contents = self._num_contents + 1
+        self._index[key] = _new(Indexed, (block, content))
+        self._keys[block] = key
         if self.news is not None:
-            self.news.published(self._num_contents, before, tokens)
-        return self._num_contents
+            self.news.published(content, before, tokens, known)
+        return content
 
     def keep_window(self, content: Content, pages: Sequence[BlockId]) -> None:
         """Remember the held pages of the last block of an indexed content, unless others are known."""

@@ -44,6 +44,10 @@ class Forecast:
 
 
 def forecast(settings: Settings, source: Source, config: ModelConfig, device: DeviceSpec) -> Forecast:
+    if config.fallback is not None:
+        from chairlift.runner.fallback.describe import describe
+
+        config = describe(config, is_padded=device.kind == "cuda")
     num_ranks, whole_size = settings.tensor_parallel, num_parameters(config)
     check_cuts(config, num_ranks)
     config = largest_shard(config, num_ranks)
@@ -60,7 +64,8 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     is_fp8 = settings.kv_dtype == "fp8"
     kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
     weights = kept_bytes(config, pick_quantize(settings.quantize, settings.dtype, fast, config), dtype.itemsize)
-    heads = {(layer.attention.rotation, layer.attention.head_dim) for layer in config.layers}
+    own = config.layers if config.fallback is None else ()
+    heads = {(layer.attention.rotation, layer.attention.head_dim) for layer in own}
     weights += 4 * limits.max_model_len * sum(head_dim for _, head_dim in heads)  # tables of rotations
     block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype, groups)
     share = (settings.memory or SHARE) if device.kind == "cuda" else None

@@ -29,9 +29,10 @@ from chairlift.runner.memory.gpu import SHARE, GpuMemory
 from chairlift.runner.memory.malloc import return_freed_memory
 from chairlift.runner.memory.measure import take_memory
 from chairlift.runner.memory.sizing import lowered, num_host_blocks, with_pool
+from chairlift.runner.model import Decoder, PagedModel
 from chairlift.runner.ranks.first import Crew, Ranks
 from chairlift.runner.sampling.matchers import Matchers
-from chairlift.runner.start.choices import choose, load_model
+from chairlift.runner.start.choices import choose, load_fallback_model, load_model
 from chairlift.runner.start.warm_up import time_recovery, warm_up
 from chairlift.runner.weights.quantize import STORED
 from chairlift.text.find import load_tokenizer
@@ -79,20 +80,27 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
     )  # fmt: skip
     matchers = Matchers(partial(_vocabulary, settings, source, config), config.vocab_size, 2 * limits.max_running)
     try:
-        model = load_model(settings, source, config, rank, chosen)
-        wait_for_kernels()
-        ranks = None if crew is None else Ranks.join(crew, model, settings, config, chosen)
+        model: PagedModel
+        ranks = None
+        if config.fallback is not None:
+            model = load_fallback_model(settings, source, chosen)
+        else:
+            model = decoder = load_model(settings, source, config, rank, chosen)
+            wait_for_kernels()
+            ranks = None if crew is None else Ranks.join(crew, decoder, settings, config, chosen)
 
         def make(limits: Limits, num_host_blocks: int = 0, max_graphs: int = MAX_GRAPHS) -> Runner:
             if target is not None:
                 from chairlift.runner.mindspore.runner import make_runner as make_mindspore_runner
 
+                assert isinstance(model, Decoder)
                 return make_mindspore_runner(model, target, limits, num_host_blocks, matchers)
             if ranks is not None:
                 return ranks.make_runner(chosen, limits, settings.exact, matchers, num_host_blocks, max_graphs)
             kv = KvCache(
-                config, limits.num_blocks, limits.block_size, chosen.kv_dtype, device, num_host_blocks, chosen.kv_groups
-            )
+                chosen.config, limits.num_blocks, limits.block_size, chosen.kv_dtype, device, num_host_blocks,
+                chosen.kv_groups,
+            )  # fmt: skip
             return make_runner(kernels, model, kv, device, limits, chosen.flash, settings.exact, matchers, max_graphs)
 
         budget = num_fitting = None
