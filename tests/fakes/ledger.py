@@ -4,6 +4,9 @@ What it stores for a token depends on everything stored before it in the same te
 as attention does; the sampled token depends on all of it. Any paging mistake changes a token. What drafts that were
 wrong wrote is wiped out: reading it is noticed. `expected` gives the tokens of a request that has the machine to
 itself, without blocks, plans or a scheduler.
+
+Layers with windows keep a number of their own for each token, which follows from the first: what a token sees of them
+is compared. A page that was released too early, or lies elsewhere, holds another.
 """
 
 from array import array
@@ -108,9 +111,12 @@ class LedgerHost:
 
 class LedgerRunner:
     def __init__(
-        self, num_blocks: int, block_size: int, vocab_size: int, depth: int = 1, num_host_blocks: int = 0
-    ) -> None:
+        self, num_blocks: int, block_size: int, vocab_size: int, depth: int = 1, num_host_blocks: int = 0,
+        window: int = 0, num_groups: int = 0,
+    ) -> None:  # fmt: skip
         self.depth = depth
+        self.window = window
+        self.num_groups = num_groups  # of layers with this window
         self.vocab_size = vocab_size
         self.block_size = block_size
         self.memory = [[EMPTY] * block_size for _ in range(num_blocks)]
@@ -143,7 +149,11 @@ class LedgerRunner:
         more: dict[RequestId, list[Sampled]] = {}
         for place, chunk in enumerate(plan.chunks):
             assert bool(chunk.drafts) is (plan.num_decodes <= place < plan.num_decodes + plan.num_drafting)
+            table = plan.window_tables[place] if self.num_groups else ()
             entries = self._compute(chunk)
+            self._check_window(chunk, table, entries)
+            for i in range(chunk.start, chunk.start + chunk.count):
+                self._write_window(table, i, entries[i])
             for request in chunk.samples:
                 first, *others = self._choose(entries, request, chunk.drafts)
                 tokens.append(first.token)
@@ -152,7 +162,7 @@ class LedgerRunner:
                     scores[request.id] = first.score
                 if others:
                     more[request.id] = others
-                self._wipe(chunk, chunk.start + 1 + len(others))
+                self._wipe(chunk, table, chunk.start + 1 + len(others))
             if chunk.request.params.prompt_logprobs is not None:
                 prompt = chunk.request.prompt[chunk.start + 1 : chunk.start + chunk.count + 1]
                 prompt_scores[chunk.request.id] = tuple(TokenScore(t, 0.0, 0.0, 1, ()) for t in prompt)
@@ -178,10 +188,28 @@ class LedgerRunner:
         self.num_accepted += len(chosen) - 1
         return chosen
 
-    def _wipe(self, chunk: Chunk, end: int) -> None:
+    def _wipe(self, chunk: Chunk, table: Sequence[BlockId], end: int) -> None:
         """Nothing that drafts wrote from there on is there any more."""
         for i in range(end, chunk.start + chunk.count if chunk.drafts else end):
             self.memory[chunk.blocks[i // self.block_size]][i % self.block_size] = EMPTY
+            self._write_window(table, i, EMPTY)
+
+    def _pages(self, table: Sequence[BlockId], i: int) -> Sequence[BlockId]:
+        """Of the block of a token, one for each group of layers with windows."""
+        first = i // self.block_size * self.num_groups
+        assert len(table) >= first + self.num_groups, "there are no pages of windows"
+        return table[first : first + self.num_groups]
+
+    def _write_window(self, table: Sequence[BlockId], i: int, entry: int) -> None:
+        for group, page in enumerate(self._pages(table, i)):
+            self.memory[page][i % self.block_size] = EMPTY if entry == EMPTY else _mix(entry, group)
+
+    def _check_window(self, chunk: Chunk, table: Sequence[BlockId], entries: list[int]) -> None:
+        """All that the first token of a chunk sees of layers with windows is there."""
+        for i in range(max(0, chunk.start - self.window + 1), chunk.start):
+            for group, page in enumerate(self._pages(table, i)):
+                found = self.memory[page][i % self.block_size]
+                assert found == _mix(entries[i], group), f"request {chunk.request.id} sees other windows at {i}"
 
     def _spoil(self, plan: StepPlan) -> None:
         """What a step that is broken off may leave behind: every place it was to write to holds nonsense."""
@@ -193,6 +221,9 @@ class LedgerRunner:
             self.last.update(dict.fromkeys((request.id for request in chunk.samples), EMPTY))
             for i in range(chunk.start, chunk.start + chunk.count):
                 self.memory[chunk.blocks[i // self.block_size]][i % self.block_size] = EMPTY
+        for chunk, table in zip(plan.chunks, plan.window_tables, strict=False):
+            for i in range(chunk.start, chunk.start + chunk.count):
+                self._write_window(table, i, EMPTY)
 
     def _compute(self, chunk: Chunk) -> list[int]:
         assert 1 <= chunk.count <= len(chunk.request.prompt) + chunk.request.max_output - 1 - chunk.start
@@ -208,13 +239,22 @@ class LedgerRunner:
 
     def _check_writers(self, plan: StepPlan) -> None:
         """No two chunks of a step write to one block, and none writes where another only reads."""
-        size = self.block_size
         writers: dict[int, int] = {}
-        for chunk in plan.chunks:
-            first, last = chunk.start // size, (chunk.start + chunk.count - 1) // size
-            for block in chunk.blocks[first : last + 1]:
+        for place, chunk in enumerate(plan.chunks):
+            for block in self._touched(plan, place)[1]:
                 assert block not in writers, f"requests {writers[block]} and {chunk.request.id} write to block {block}"
                 writers[block] = chunk.request.id
-        for chunk in plan.chunks:
-            for block in chunk.blocks[: chunk.start // size]:
+        for place, chunk in enumerate(plan.chunks):
+            for block in self._touched(plan, place)[0]:
                 assert block not in writers, f"block {block} is read by {chunk.request.id} and written in one step"
+
+    def _touched(self, plan: StepPlan, place: int) -> tuple[list[BlockId], list[BlockId]]:
+        """Blocks that a chunk only reads, and those that it writes to."""
+        chunk, size, num = plan.chunks[place], self.block_size, self.num_groups
+        first, end = chunk.start // size, (chunk.start + chunk.count - 1) // size + 1
+        read, written = [*chunk.blocks[:first]], [*chunk.blocks[first:end]]
+        if num:
+            table, low = plan.window_tables[place], max(0, chunk.start - self.window + 1) // size
+            read += table[low * num : first * num]
+            written += table[first * num : end * num]
+        return read, written

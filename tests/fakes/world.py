@@ -7,7 +7,7 @@ have had alone, and every block must be free.
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chairlift.core.admission.prompt import PromptFits
@@ -54,8 +54,9 @@ class World:
             limits, self.policy, self.prefill, self.admission, self.preemption, self.has_prefix_index, self.drafter
         )
         self.runner = LedgerRunner(
-            limits.num_blocks, limits.block_size, limits.vocab_size, self.depth, self.preemption.num_host_blocks
-        )
+            limits.num_blocks, limits.block_size, limits.vocab_size, self.depth, self.preemption.num_host_blocks,
+            limits.window, limits.num_window_groups,
+        )  # fmt: skip
         self.engine = Engine(self.scheduler, self.runner, CountingClock())
 
     def run(self, max_steps: int = 5000) -> None:
@@ -105,10 +106,11 @@ class World:
 
 
 def random_world(
-    seed: int, policy: str | None = None, prefill: str | None = None, admission: str | None = None, drafts: bool = False
-) -> World:
+    seed: int, policy: str | None = None, prefill: str | None = None, admission: str | None = None,
+    drafts: bool = False, windows: bool = False,
+) -> World:  # fmt: skip
     """Small on purpose: blocks of 1 to 4 tokens, pools of 3 to 16 blocks, so that everything collides. With drafts it
-    is the same world, and its tokens are guessed."""
+    is the same world, and its tokens are guessed. With windows it is another, some of whose layers have one."""
     rng = random.Random(seed)
     block_size = rng.choice([1, 2, 3, 4, 16])
     num_blocks = rng.randint(3, 16) if block_size < 16 else rng.randint(2, 4)
@@ -123,9 +125,10 @@ def random_world(
         max_step_prompts=rng.choice([0, 0, 1, 2]),
         max_drafts=1 + seed % 5 if drafts else 0,
     )
+    limits = with_windows(limits, rng) if windows else limits
     preemption = Preemption(
         mode=rng.choice(MODES),
-        num_host_blocks=rng.choice([0, 2, 20]),
+        num_host_blocks=rng.choice([0, 2, 20]) * limits.windows.pages_per_block,
         block_copy_s=0.5,
         step_times=((1, 2.0), (2, 2.0 + rng.choice([0.1, 1.0]))),
     )
@@ -162,6 +165,17 @@ def random_world(
                 world.aborts.setdefault(step + rng.randint(0, 8), []).append(request.id)
         next_id += len(samples)
     return world
+
+
+def with_windows(limits: Limits, rng: random.Random) -> Limits:
+    """As small a pool, for texts that are often longer than the window."""
+    window, num_groups = rng.choice([1, 2, 3, 5, 8, 16]), rng.choice([1, 1, 2, 5])
+    num_blocks = limits.num_blocks + num_groups * rng.randint(2, 8)
+    limits = replace(limits, window=window, num_window_groups=num_groups, num_blocks=num_blocks)
+    longest = max(2, min(limits.max_model_len, limits.max_pool_tokens))
+    if limits.max_pool_tokens < longest:
+        limits = replace(limits, num_blocks=limits.windows.num_prompt_pages(longest))
+    return replace(limits, max_model_len=longest)
 
 
 # Stays as it is: a seed draws the same policy whatever is registered later.
@@ -204,6 +218,12 @@ def _parameters(rng: random.Random, rule: str) -> dict[str, Any]:
     return {name: rng.choice(values) for name, values in PARAMETERS.get(rule, {}).items()}
 
 
+def _can_search(limits: Limits, width: int, num_tokens: int) -> bool:
+    """As `num_offered` has it."""
+    windows = limits.windows
+    return (width - 1) * windows.num_pages(num_tokens) + windows.num_prompt_pages(num_tokens) <= limits.num_blocks
+
+
 def _random_samples(rng: random.Random, limits: Limits, shared: list[int], first_id: int) -> tuple[Request, ...]:
     room = limits.max_model_len
     length = rng.randint(1, room - 1)
@@ -220,11 +240,7 @@ def _random_samples(rng: random.Random, limits: Limits, shared: list[int], first
         more["stop_ids"] = frozenset([rng.randrange(limits.vocab_size)])
     width = rng.randint(1, min(3, limits.max_running))
     has_tokens = width * 3 <= limits.vocab_size
-    if (
-        rng.random() < 0.15
-        and has_tokens
-        and width * -(-(length + max_output) // limits.block_size) <= limits.num_blocks
-    ):
+    if rng.random() < 0.15 and has_tokens and _can_search(limits, width, length + max_output):
         return make_search(first_id, prompt, width, max_output, n=rng.randint(1, width), **more)
     if rng.random() < 0.2:
         more["prompt_logprobs"] = 0

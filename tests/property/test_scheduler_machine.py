@@ -18,6 +18,7 @@ from chairlift.core.ports import RunnerFull
 from chairlift.core.scheduling.invariants import check
 from chairlift.core.scheduling.preemption import MODES, REQUEUES, Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.core.windows import Windows
 from fakes.drafts import RandomDrafter
 from fakes.ledger import LedgerRunner, expected, expected_beams
 from fakes.requests import make_samples, make_search
@@ -37,17 +38,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         admission=st.sampled_from(list(ADMISSIONS)),
         mode=st.sampled_from(MODES), num_host_blocks=st.sampled_from([0, 3, 30]), token_s=st.sampled_from([0.1, 1.0]),
         max_drafts=st.sampled_from([0, 0, 1, 4]), requeue=st.sampled_from(REQUEUES),
+        window=st.sampled_from([0, 0, 1, 3, 6]), num_groups=st.integers(1, 3),
     )  # fmt: skip
     def start(
         self, block_size: int, num_blocks: int, max_running: int, spare: int, prompts: int, has_index: bool,
         policy: str, prefill: str, admission: str, mode: str, num_host_blocks: int, token_s: float, max_drafts: int,
-        requeue: str,
+        requeue: str, window: int, num_groups: int,
     ) -> None:  # fmt: skip
+        num_groups = num_groups if window else 0
+        max_model_len = block_size * num_blocks
+        windows = Windows(window, num_groups, block_size, max_running + spare)
+        num_blocks = max(num_blocks, windows.num_prompt_pages(max_model_len))
         self.limits = Limits(
             vocab_size=5,
-            max_model_len=block_size * num_blocks,
+            max_model_len=max_model_len,
             block_size=block_size,
             num_blocks=num_blocks,
+            window=window,
+            num_window_groups=num_groups,
             max_running=max_running,
             max_step_tokens=max_running + spare,
             max_step_prompts=prompts,
@@ -68,7 +76,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             has_prefix_index=has_index,
             drafter=RandomDrafter(max_drafts, 5) if max_drafts else None,
         )
-        self.runner = LedgerRunner(num_blocks, block_size, 5, depth=3, num_host_blocks=num_host_blocks)
+        self.runner = LedgerRunner(num_blocks, block_size, 5, 3, num_host_blocks, window, num_groups)
         self.in_flight: deque[StepPlan] = deque()
         self.wanted: dict[RequestId, list[int]] = {}
         self.outputs: dict[RequestId, list[int]] = {}
@@ -91,13 +99,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.wanted |= {request.id: expected(request, 5) for request in samples}
         self.scheduler.add(samples, self._tick())
 
-    @precondition(
-        lambda self: self.limits.max_running >= 2 and self.limits.num_blocks // 2 * self.limits.block_size >= 2
-    )
+    @precondition(lambda self: self.limits.max_running >= 2 and _search_room(self.limits) >= 2)
     @rule(data=st.data(), has_stop=st.booleans(), timeout_s=st.sampled_from([None, 4.0]))
     def search(self, data: st.DataObject, has_stop: bool, timeout_s: float | None) -> None:
         """A beam search of two members: each needs room for all of its text."""
-        room = self.limits.num_blocks // 2 * self.limits.block_size
+        room = _search_room(self.limits)
         prompt = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=min(room - 1, 20)), label="prompt")
         max_output = data.draw(st.integers(1, min(room - len(prompt), 6)), label="max_output")
         n = data.draw(st.integers(1, 2), label="n")
@@ -169,6 +175,13 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _tick(self) -> float:
         self.now += 1.0
         return self.now
+
+
+def _search_room(limits: Limits) -> int:
+    """Tokens that two members of a search may have, as `num_offered` has it."""
+    windows, size = limits.windows, limits.block_size
+    lengths = range(0, limits.max_model_len + 1, size)
+    return max(n for n in lengths if windows.num_pages(n) + windows.num_prompt_pages(n) <= limits.num_blocks)
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase

@@ -29,7 +29,7 @@ from chairlift.core.scheduling.steady import Skipped
 from chairlift.sim.cost import CostModel
 from chairlift.sim.simulate import simulate
 from chairlift.telemetry.timeline import Timeline
-from fakes.world import PARAMETERS
+from fakes.world import PARAMETERS, with_windows
 
 Arriving = list[tuple[float, Request]]
 
@@ -75,7 +75,9 @@ def check_running(scheduler: Scheduler, steps: Skipped) -> None:
     assert set(steps.requests) == set(scheduler.running)
 
 
-def drawn(seed: int, policy: str, prefill: str, admission: str) -> tuple[list[Scheduler], CostModel, Arriving, int]:
+def drawn(
+    seed: int, policy: str, prefill: str, admission: str, windows: bool = False
+) -> tuple[list[Scheduler], CostModel, Arriving, int]:
     """Twice the same scheduler, with what it is to do; and the size of a closed loop."""
     rng = random.Random(seed)
     size = rng.choice([1, 2, 4, 16])
@@ -83,6 +85,7 @@ def drawn(seed: int, policy: str, prefill: str, admission: str) -> tuple[list[Sc
         vocab_size=9, max_model_len=80, block_size=size, num_blocks=rng.randint(80, 200) // size,
         max_running=rng.randint(1, 6), max_step_tokens=rng.randint(6, 40), max_step_prompts=rng.choice([0, 1]),
     )  # fmt: skip
+    limits = with_windows(limits, random.Random(-seed)) if windows else limits
     preemption = Preemption(
         mode=rng.choice(MODES), num_host_blocks=rng.choice([0, 20]), block_copy_s=0.5, step_times=((1, 0.1), (9, 0.3))
     )
@@ -137,9 +140,11 @@ def pool_of(scheduler: Scheduler) -> dict[str, Any]:
     return {**state, "_cached": list(scheduler.pool._cached), "news": None if news is None else vars(news)}
 
 
-def compare(seed: int, policy: str = "fcfs", prefill: str = "mixed", admission: str = "prompt") -> int:
+def compare(
+    seed: int, policy: str = "fcfs", prefill: str = "mixed", admission: str = "prompt", windows: bool = False
+) -> int:
     """The number of steps that were skipped."""
-    (plain, ahead), cost, requests, concurrency = drawn(seed, policy, prefill, admission)
+    (plain, ahead), cost, requests, concurrency = drawn(seed, policy, prefill, admission, windows)
     stepped, skipping = Stepped(plain), Expanded(ahead)  # type: ignore[abstract]  # what they do not override does nothing
     simulate(requests, plain, cost, stepped, concurrency)
     simulate(requests, ahead, cost, skipping, concurrency)
@@ -168,6 +173,17 @@ def test_skipping_ahead_is_the_same_as_stepping_under_every_combination_of_rules
 def test_it_is_in_many_worlds(block: int) -> None:
     for seed in range(1000 + 100 * block, 1100 + 100 * block):
         compare(seed)
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_it_is_where_layers_have_windows(block: int) -> None:
+    num_skipped = 0
+    for seed in range(2000 + 100 * block, 2100 + 100 * block):
+        try:
+            num_skipped += compare(seed, windows=True)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    assert num_skipped > 1000
 
 
 def test_a_rule_of_a_user_is_asked_in_every_step() -> None:

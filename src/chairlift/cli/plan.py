@@ -130,10 +130,13 @@ def _facts(name: str, found: "Forecast") -> dict[str, Any]:
         "block_size": limits.block_size,
         "num_blocks": limits.num_blocks,
         "kv_tokens": limits.max_pool_tokens,
+        "window": limits.window,
+        "window_groups": limits.num_window_groups,
         "max_model_len": limits.max_model_len,
         "max_running": limits.max_running,
         "max_step_tokens": limits.max_step_tokens,
         "requests": {str(length): num_at_once(found, length) for length in _lengths(found)},
+        "tokens": {str(length): num_tokens(found, length) for length in _lengths(found)},
     }
 
 
@@ -145,6 +148,11 @@ def _table(name: str, found: "Forecast") -> str:
     lines = [f"{name} on {found.device.name}{ranks}: {has}", ""]
     lines += [f"  {what:<12} {size(amount):>10}  {why}".rstrip() for what, amount, why in _rows(found)]
     lines += ["", f"requests at once, by their tokens in all: {counts}; {limits.max_running:,} at most"]
+    if limits.window:
+        tokens = ", ".join(f"{num_tokens(found, length):,} of {length:,}" for length in _lengths(found))
+        lines.append(
+            f"tokens that fit, by the tokens of a request: {tokens} (some layers have windows of {limits.window:,})"
+        )
     if found.lowered is not None:
         lines.append(found.lowered)
     return "\n".join(lines)
@@ -155,6 +163,8 @@ def _rows(found: "Forecast") -> list[tuple[str, int, str]]:
     kept = "" if found.kv_dtype == found.dtype else f" in {found.kv_dtype}"
     step = f"the largest step: {limits.max_step_tokens:,} tokens, {limits.max_running:,} requests"
     tokens = f"{limits.max_pool_tokens:,} tokens of {size(found.kv_token_bytes)}{kept}"
+    if limits.window:  # what a token takes depends on how far the request has come
+        tokens = f"{limits.max_pool_tokens:,} tokens of a single request{kept}"
     part = "" if found.num_ranks == 1 else "a part of "
     rows = [
         ("weights", budget.weights, f"{part}{found.num_parameters / 1e6:,.1f} million parameters in {found.dtype}"),
@@ -172,7 +182,13 @@ def _rows(found: "Forecast") -> list[tuple[str, int, str]]:
 def num_at_once(found: "Forecast", length: int) -> int:
     """Requests of this many tokens, prompt and answer, that the cache holds and max_running allows."""
     limits = found.limits
-    return min(limits.max_running, limits.num_blocks // -(-length // limits.block_size))
+    return min(limits.max_running, limits.num_blocks // limits.windows.num_pages(length))
+
+
+def num_tokens(found: "Forecast", length: int) -> int:
+    """Of requests of this length, with no bound on their number."""
+    limits = found.limits
+    return limits.num_blocks * length // limits.windows.num_pages(length)
 
 
 def _lengths(found: "Forecast") -> list[int]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.core.params import MAX_LOGPROBS, SamplingParams
+from chairlift.core.windows import Windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,16 +13,21 @@ class Limits:
     vocab_size: int
     max_model_len: int  # prompt plus output
     block_size: int  # tokens per block
-    num_blocks: int
+    num_blocks: int  # pages, where layers have windows: a block of tokens then takes several
     max_running: int  # requests that share a step
     max_step_tokens: int  # tokens computed in a step, prompts and decodes together
     max_step_prompts: int = 0  # requests that may compute prompt tokens in one step; 0: no limit
     max_drafts: int = 0  # tokens that may be drafted for a request in one step; 0: nothing is drafted
+    # Layers with a sliding window release what lies behind it (`windows.py`).
+    window: int = 0  # tokens that they see; 0: no layers do so
+    num_window_groups: int = 0  # groups that they form
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "max_model_len", "block_size", "num_blocks", "max_running", "max_step_tokens"):
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.window < 0 or (self.window > 0) != (self.num_window_groups > 0):
+            raise InvalidConfig(f"window {self.window} does not go with {self.num_window_groups} window groups")
         # Every running request decodes in every step, so a step must have room for all of them.
         if self.max_step_tokens < self.max_running:
             raise InvalidConfig(
@@ -29,8 +35,13 @@ class Limits:
             )
 
     @property
+    def windows(self) -> Windows:
+        return Windows(self.window, self.num_window_groups, self.block_size, self.max_step_tokens)
+
+    @property
     def max_pool_tokens(self) -> int:
-        return self.num_blocks * self.block_size
+        """Of the longest request that the whole pool holds."""
+        return self.windows.max_tokens(self.num_blocks) if self.window else self.num_blocks * self.block_size
 
 
 def room_after(length: int, limits: Limits) -> int:
@@ -91,7 +102,9 @@ def num_offered(params: SamplingParams, num_stops: int, num_prompt: int, limits:
         most = min(MAX_LOGPROBS, limits.vocab_size) // max(2, 1 + num_stops)
         raise InvalidRequest("beam_width", f"must be at most {most} with {num_stops} stop tokens, got {width}")
     num_tokens = num_prompt + (params.max_tokens or limits.max_model_len - num_prompt)
-    if width * -(-num_tokens // limits.block_size) > limits.num_blocks:
+    # One of them may have to be computed again, as a prompt, beside the others.
+    windows = limits.windows
+    if (width - 1) * windows.num_pages(num_tokens) + windows.num_prompt_pages(num_tokens) > limits.num_blocks:
         raise InvalidRequest(
             "beam_width",
             f"{width} continuations of up to {num_tokens} tokens exceed {_whole_cache(limits)}; "

@@ -62,6 +62,9 @@ class StepPlan(NamedTuple):
     # Requests that have another block table than in the plans before, in this one or later; any other table has at most
     # been appended to.
     new_tables: tuple[RequestId, ...] = ()
+    # Of each chunk, where layers have windows: their pages, of each block of tokens one for each group of layers. Those
+    # behind the window of the chunk's first token are others' by now, and not to be read.
+    window_tables: tuple[Sequence[BlockId], ...] = ()
 
     @property
     def num_decoding(self) -> int:
@@ -69,7 +72,10 @@ class StepPlan(NamedTuple):
         return self.num_decodes + self.num_drafting
 
     def snapshot(self) -> "StepPlan":
-        return self._replace(chunks=tuple(chunk.snapshot() for chunk in self.chunks))
+        return self._replace(
+            chunks=tuple(chunk.snapshot() for chunk in self.chunks),
+            window_tables=tuple(map(tuple, self.window_tables)),
+        )
 
 
 class Sampled(NamedTuple):

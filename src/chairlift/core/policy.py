@@ -16,6 +16,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from chairlift.core.ids import RequestId
 from chairlift.core.request import Request
+from chairlift.core.windows import Windows
 
 
 class RequestView(Protocol):
@@ -165,15 +166,16 @@ class Prefill(ABC):
 
 
 class MemoryView(NamedTuple):
-    num_free: int  # blocks
+    num_free: int  # blocks; pages, where layers have windows and a block of tokens takes several
     block_size: int
     running: Collection[RequestView]
+    windows: Windows  # how many pages tokens take
 
 
 class Admission(ABC):
     @abstractmethod
     def fits(self, candidate: RequestView, num_new: int, memory: MemoryView) -> bool:
-        """Whether to admit a request that takes `num_new` of the free blocks now. Not asked while none runs. A request
+        """Whether to admit a request that takes `num_new` of the free pages now. Not asked while none runs. A request
         that fits is admitted at once."""
 
     def look(self, memory: MemoryView) -> None:

@@ -77,6 +77,10 @@ class Progress:
     expected_output: int = 0
     # The block table. Only appended to, or replaced: plans in flight keep their view of it.
     blocks: list[BlockId] = field(default_factory=list)
+    # Pages of layers with a window, as many for each block as they form groups. Also only appended to, or replaced;
+    # those of the first `num_behind` blocks were released, or never taken: they are not read.
+    window_blocks: list[BlockId] = field(default_factory=list)
+    num_behind: int = 0
     table_step: int = 0  # the first plan that may show this table; chunks of earlier plans show another
     has_shared_tail: bool = False  # a fork left the block of the next token in several tables
     num_published: int = 0  # leading blocks that the prefix index knows

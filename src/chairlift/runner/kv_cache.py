@@ -3,6 +3,8 @@
     keys[layer], values[layer]: [num_blocks, kv_heads, block_size, head_dim]; of int8 head_dim + 4: bytes, then a scale
     tokens: [num_blocks, block_size], the ids computed there; written by runners that read them
 
+Where layers form groups (`config/kv_groups.py`), those with the same place in their groups have the same tensors.
+
 Always: every value is finite until the model itself writes something else. Knows nothing of requests.
 """
 
@@ -14,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.kv_groups import KvGroups, kv_groups
+from chairlift.config.model import AttentionSpec, ModelConfig
 from chairlift.core.plan import BlockCopy
 from chairlift.runner.host_blocks import HostBlocks
 from chairlift.runner.machine.to_device import to_device
@@ -27,15 +30,24 @@ class Cache(Protocol):
     """What a runner needs of a cache; the rest is between it and its model."""
 
     block_size: int
+    num_window_groups: int  # of layers with a window, with block tables of their own
+    window: int  # of these layers
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:
         """To host memory, back from it and on the device, in this order: a block may be vacated and filled in one step.
         Copies happen as if all at once."""
 
 
-def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    heads = (layer.attention for layer in config.layers)
+def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype, groups: KvGroups | None = None) -> int:
+    """groups: None: one group."""
+    heads = _heads(config, groups or kv_groups(config, can_group=False))
     return 2 * block_size * dtype.itemsize * sum(spec.num_kv_heads * _width(spec.head_dim, dtype) for spec in heads)
+
+
+def _heads(config: ModelConfig, groups: KvGroups) -> list[AttentionSpec]:
+    """Of the layers that have a tensor: the first at each place."""
+    firsts = {place: layer.attention for place, layer in zip(groups.places[::-1], config.layers[::-1], strict=True)}
+    return [firsts[place] for place in range(groups.num_places)]
 
 
 def _width(head_dim: int, dtype: torch.dtype) -> int:
@@ -51,16 +63,25 @@ class KvCache:
         dtype: torch.dtype,
         device: torch.device,
         num_host_blocks: int = 0,
+        groups: KvGroups | None = None,
     ) -> None:
+        """groups: None: one group."""
+        groups = groups or kv_groups(config, can_group=False)
         self.block_size = block_size
-        heads = [layer.attention for layer in config.layers]
+        self.groups = groups.groups  # of each layer
+        self.num_window_groups, self.window = groups.num_window_groups, groups.window
+        heads = _heads(config, groups)
         shapes = [(num_blocks, spec.num_kv_heads, block_size, _width(spec.head_dim, dtype)) for spec in heads]
-        self.keys = [_zeros(shape, dtype, device) for shape in shapes]
-        self.values = [_zeros(shape, dtype, device) for shape in shapes]
+        keys = [_zeros(shape, dtype, device) for shape in shapes]
+        values = [_zeros(shape, dtype, device) for shape in shapes]
+        self.keys = [keys[place] for place in groups.places]
+        self.values = [values[place] for place in groups.places]
         self.tokens = _zeros((num_blocks, block_size), torch.int32, device)
-        self._memory = (*self.keys, *self.values, self.tokens)
+        self._memory = (*keys, *values, self.tokens)
         self._host_memory = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._memory]
         layout = " ".join(f"{m.dtype}{list(m.shape[1:])}" for m in self._memory)
+        if groups.num_window_groups:
+            layout += f" window {groups.window} of {groups.num_window_groups} groups"
         self.host = HostBlocks([_blocks(memory) for memory in self._host_memory], layout)
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:

@@ -109,11 +109,11 @@ class Decoder:
         ops, rows = self.ops, batch.logit_rows
         residual = torch.zeros_like(x) if residual is None else residual
         factor = self.embedding_factor
-        for layer, keys, values in zip(self.layers, kv.keys, kv.values, strict=True):
+        for layer, keys, values, group in zip(self.layers, kv.keys, kv.values, kv.groups, strict=True):
             on_layer()
             x, residual = ops.add_norm(x, residual, layer.before_attention, factor)
             beside = x if layer.spec.is_parallel else None
-            x = ops.attend(layer.qkv.linear(x), layer.attention, keys, values, batch)
+            x = ops.attend(layer.qkv.linear(x), layer.attention, keys, values, batch.of_group(group))
             if rows is not None and layer is self.layers[-1]:
                 x, residual = x.index_select(0, rows), residual.index_select(0, rows)
                 beside = None if beside is None else beside.index_select(0, rows)

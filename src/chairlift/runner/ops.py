@@ -1,7 +1,7 @@
 """The operations of a model, as a protocol: `TorchOps` runs anywhere, the others are faster on one kind of device."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -23,6 +23,13 @@ class Batch:
     num_decodes: int
     max_context: int
     logit_rows: Tensor | None  # int [S]: rows whose logits are wanted; None: all, in order
+    # The same step as groups of layers with a window see it, with slots and tables of their own: what lies behind the
+    # window is not to be read.
+    windows: "tuple[Batch, ...]" = field(default=(), kw_only=True)
+
+    def of_group(self, group: int) -> "Batch":
+        """As layers of this group of the KV cache see it."""
+        return self.windows[group - 1] if group else self
 
 
 class Weight(Protocol):

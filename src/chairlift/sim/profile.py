@@ -16,6 +16,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.request import Request
+from chairlift.core.windows import Windows
 from chairlift.sim.cost import CostModel
 
 FORMAT = "chairlift-profile"
@@ -37,9 +38,12 @@ class Profile:
     max_model_len: int
     max_running: int  # the default limits of a live run on this device
     max_step_tokens: int
-    kv_token_bytes: int
+    kv_token_bytes: int  # in a block; where layers have windows, of one group of them
     kv_memory: int  # bytes
     cost: CostModel
+    # Of layers that release what lies behind their windows, as in `Limits`.
+    window: int = 0
+    num_window_groups: int = 0
     depth: int = 1  # plans that its runner takes before the first is collected
     # Outside the steps: a request over HTTP reaches the scheduler, and its first token the client, so much later.
     arrival_s: float = 0.0
@@ -52,19 +56,22 @@ class Profile:
         size, steps = settings.block_size, settings.max_step_tokens
         running = settings.max_running or min(self.max_running, steps or self.max_running)
         max_len = settings.max_model_len or self.max_model_len
-        num_blocks = settings.num_blocks
+        num_blocks, max_step = settings.num_blocks, steps or max(self.max_step_tokens, running)
         if num_blocks is None:
             # More than all running requests at full length can never be used.
             num_blocks = (settings.kv_memory or self.kv_memory) // (size * self.kv_token_bytes)
-            num_blocks = min(num_blocks, running * -(-max_len // size))
+            windows = Windows(self.window, self.num_window_groups, size, max_step)
+            num_blocks = min(num_blocks, running * windows.num_prompt_pages(max_len))
         return Limits(
             vocab_size=self.vocab_size,
             max_model_len=max_len,
             block_size=size,
             num_blocks=num_blocks,
             max_running=running,
-            max_step_tokens=steps or max(self.max_step_tokens, running),
+            max_step_tokens=max_step,
             max_step_prompts=settings.max_step_prompts,
+            window=self.window,
+            num_window_groups=self.num_window_groups,
         )
 
     def arrival_delay(self, request: Request) -> float:
@@ -113,6 +120,8 @@ def parse_profile(text: str, origin: str) -> Profile:
         **facts | {key: known.size(key) for key in _SIZES},
         kv_memory=round(known.positive("kv_memory")),
         cost=_cost(Fields(f"profile {origin}: cost", cost)),
+        window=round(known.number("window", 0.0)),
+        num_window_groups=round(known.number("num_window_groups", 0.0)),
         depth=known.size("depth", 1),
         arrival_s=known.number("arrival_s", 0.0),
         arrival_token_s=known.number("arrival_token_s", 0.0),

@@ -224,10 +224,11 @@ class BreakdownBuilder:
     def _reason(self, plan: PlanView) -> str:
         """Why the plan left it waiting."""
         limits = self._limits
-        num_needed = -(-len(self.breakdown.add.prompt) // limits.block_size)
+        num_needed = limits.windows.num_prompt_pages(len(self.breakdown.add.prompt))
+        num_spare = plan.running * limits.windows.pages_per_block  # running ones need room to grow
         if plan.running + len(self.breakdown.add.requests) > limits.max_running:
             return "the running set was full"
-        if num_needed + plan.running > limits.num_blocks - plan.blocks:  # running ones need room to grow
+        if num_needed + num_spare > limits.num_blocks - plan.blocks:
             return "no memory to spare"
         if plan.num_tokens >= limits.max_step_tokens:
             return "the step was full"

@@ -108,10 +108,10 @@ class Timeline:
 
     def skipped(self, steps: Skipped) -> None:
         """Steps of decodes alone; the last tokens of requests that ended in them come as events."""
-        count, num_blocks = len(steps.times), steps.num_held + len(steps.taken)
+        count, num_blocks = len(steps.times), steps.num_held + len(steps.taken) - len(steps.released)
         self._num_steps += count
         self._num_decode_steps += count
-        self._sum_blocks += count * num_blocks - sum(steps.taken)
+        self._sum_blocks += count * num_blocks - sum(steps.taken) + sum(steps.released)
         self._sum_saved += count * steps.num_shared
         self._max_blocks = max(self._max_blocks, num_blocks)
         self._max_saved = max(self._max_saved, steps.num_shared)

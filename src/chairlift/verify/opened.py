@@ -148,8 +148,10 @@ def with_room(settings: Settings, config: ModelConfig, cases: Sequence[Case]) ->
     num_blocks = settings.num_blocks
     if num_blocks is None and settings.kv_memory is None:
         # The cases, and neighbours with prompts of two steps in all.
-        own = sum(case.params.n * -(-(len(case.prompt) + num_tokens) // size) for case in cases)
-        num_blocks = own + -(-(2 * limits.max_step_tokens + batch * (num_tokens + size + 4)) // size)
+        windows = limits.windows
+        own = sum(case.params.n * windows.num_prompt_pages(len(case.prompt) + num_tokens) for case in cases)
+        others = -(-(2 * limits.max_step_tokens + batch * (num_tokens + size + 4)) // size)
+        num_blocks = own + others * windows.pages_per_block
     block_bytes = kv_bytes_per_block(config, size, torch.float32)  # the widest type
     host_memory = settings.host_memory or _HOST_BLOCKS * block_bytes
     return replace(settings, max_running=batch, num_blocks=num_blocks, preemption="swap", host_memory=host_memory)

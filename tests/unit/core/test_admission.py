@@ -12,13 +12,14 @@ from chairlift.core.events import Admitted, Preempted
 from chairlift.core.limits import Limits
 from chairlift.core.policy import Admission, MemoryView
 from chairlift.core.request import Progress
+from chairlift.core.windows import Windows
 from fakes.request_views import running_view, view
 from fakes.requests import make_request, make_samples
 from fakes.world import World, random_world
 
 
 def memory(num_free: int, *running: Progress, block_size: int = 1) -> MemoryView:
-    return MemoryView(num_free, block_size, running)
+    return MemoryView(num_free, block_size, running, Windows(0, 0, block_size, 8))
 
 
 def fits(rule: Admission, candidate: Progress, num_new: int, memory: MemoryView) -> bool:

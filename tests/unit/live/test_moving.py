@@ -15,6 +15,7 @@ from chairlift.core.moving import MovePrice
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.core.windows import Windows
 from chairlift.live.moving.fetch import fetch
 from chairlift.live.moving.moves import Answer, Moves
 from chairlift.live.moving.shelf import KEPT_S, Shelf
@@ -104,7 +105,7 @@ def test_pieces_that_nobody_fetches_are_dropped_while_the_engine_goes_on(tmp_pat
 
 
 def test_moving_is_chosen_where_it_is_cheaper() -> None:
-    price = MovePrice(block_bytes=1000, block_size=10)
+    price = MovePrice(1000, Windows(0, 0, block_size=10, max_step_tokens=8))
     price.learn(num_bytes=1000, seconds=1.0)
     assert price.is_cheaper(100, token_s=0.21)
     assert not price.is_cheaper(100, token_s=0.19)

@@ -11,6 +11,7 @@ from operator import mul, sub
 
 from chairlift.core.admission.placed import num_placed, num_places
 from chairlift.core.policy import Admission, MemoryView, RequestView
+from chairlift.core.windows import Windows
 
 Member = tuple[int, int]  # tokens left, negative so that the longest is first, and tokens held
 
@@ -27,12 +28,18 @@ class Peak(Admission):
             tokens = num_placed(view)
             members += _members(view, tokens)
             num_held += -(-tokens // size)
+        if memory.windows.num_groups:
+            num_held += sum(_in_windows(num_placed(view), memory.windows) for view in memory.running)
         self._members, self._most, self._num_held = members, _sum(members), num_held
 
     def fits(self, candidate: RequestView, num_new: int, memory: MemoryView) -> bool:
         size, tokens = memory.block_size, candidate.num_known
         num_own, members = -(-tokens // size), _members(candidate, tokens)
+        if memory.windows.num_groups:
+            num_own += _in_windows(tokens, memory.windows)
         num_blocks = memory.num_free + self._num_held + num_own - num_new
+        if memory.windows.num_groups:  # windows of all count from the beginning: they grow to their most soon
+            num_blocks -= sum(_in_windows(held - left, memory.windows) for left, held in (*self._members, *members))
         if size > 1:  # half a block of each table is empty on average
             num_blocks -= (len(self._members) + len(members)) // 2
         most = self._most + _sum(members)
@@ -49,6 +56,11 @@ class Peak(Admission):
 def _members(view: RequestView, num_placed: int) -> list[Member]:
     left = max(1, num_places(view.request, view.expected_output) - num_placed)
     return [(-left, num_placed), *[(-left, 0)] * view.num_pending_forks]  # pending forks share its prompt
+
+
+def _in_windows(num_tokens: int, windows: Windows) -> int:
+    """Pages of layers with windows."""
+    return windows.num_window_pages(-(-num_tokens // windows.block_size))
 
 
 def _sum(members: list[Member]) -> int:

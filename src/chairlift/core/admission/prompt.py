@@ -6,4 +6,4 @@ from chairlift.core.policy import Admission, MemoryView, RequestView
 class PromptFits(Admission):
     def fits(self, candidate: RequestView, num_new: int, memory: MemoryView) -> bool:
         # Without the spare blocks, a request is admitted now and preempted in a moment.
-        return num_new + len(memory.running) <= memory.num_free
+        return num_new + len(memory.running) * memory.windows.pages_per_block <= memory.num_free

@@ -25,7 +25,7 @@ _new = tuple.__new__  # a named tuple made without the call of its own construct
 class Runnable(NamedTuple):
     decodes: list[Progress]  # one token behind
     prompts: list[Progress]  # further behind
-    num_growing: int  # decodes that need a block
+    num_growing: int  # blocks that decodes need
 
 
 class Planner:
@@ -41,6 +41,8 @@ class Planner:
         self._limits = running_set.limits
         self._tables = running_set.tables
         self._pool = running_set.tables.pool
+        self._window_tables = running_set.tables.window_tables
+        self._per_block = running_set.limits.windows.pages_per_block
 
     def plan(self, now: float) -> StepPlan | None:
         self._tables.begin()
@@ -98,7 +100,7 @@ class Planner:
         return self._rules.allow(view)
 
     def _classify(self) -> Runnable:
-        size, counts = self._pool.block_size, self._pool.counts
+        size, counts, per_block = self._pool.block_size, self._pool.counts, self._per_block
         decodes: list[Progress] = []
         prompts: list[Progress] = []
         num_growing = 0
@@ -112,7 +114,9 @@ class Planner:
                 if computed == len(progress.blocks) * size or (
                     progress.has_shared_tail and counts[progress.blocks[-1]] > 1
                 ):
-                    num_growing += 1
+                    num_growing += per_block
+                    if per_block > 1:
+                        self._window_tables.let_go(progress, computed)
             else:
                 prompts.append(progress)
         return Runnable(decodes, prompts, num_growing)
@@ -140,7 +144,9 @@ class Planner:
         return self._seal(chunks, self.budget.num_tokens - budget, num_decodes, num_drafting, now)
 
     def _seal(self, chunks: list[Chunk], num_tokens: int, num_decodes: int, num_drafting: int, now: float) -> StepPlan:
-        plan = self._tables.seal(chunks, num_tokens, num_decodes, num_drafting)
+        running = self._running_set.running
+        tables = [running[chunk.request.id].window_blocks for chunk in chunks] if self._per_block > 1 else []
+        plan = self._tables.seal(chunks, num_tokens, num_decodes, num_drafting, tables)
         self.issued[plan.step] = now
         return plan
 
@@ -201,13 +207,14 @@ class Planner:
 
     def _draft(self, drafter: Drafter, chunks: list[Chunk], num_decodes: int, budget: int) -> tuple[list[Chunk], int]:
         """Add drafts to decodes and move those that have some behind the others; the rest of the budget."""
-        size, running = self._pool.block_size, self._running_set.running
+        size, running, per_block = self._pool.block_size, self._running_set.running, self._per_block
         num_kept = len(running) - len(chunks)  # blocks that requests in other steps may need before this one ends
         plain: list[Chunk] = []
         drafting: list[Chunk] = []
         for chunk in chunks[:num_decodes]:
             request, progress = chunk.request, running[chunk.request.id]
-            num_places = size * (chunk.num_blocks + max(0, self._pool.num_free - num_kept)) - chunk.start - 1
+            num_free = max(0, self._pool.num_free // per_block - num_kept)
+            num_places = size * (chunk.num_blocks + num_free) - chunk.start - 1
             count = min(budget, self._limits.max_drafts, num_places, progress.limit - chunk.num_tokens - 1)
             drafts: tuple[int, ...] = ()
             if count > 0 and len(chunk.samples) == 1 and progress.beams is None:
@@ -224,9 +231,13 @@ class Planner:
         return drafting, budget
 
     def _add_chunk(self, progress: Progress, budget: int, chunks: list[Chunk], now: float) -> int:
-        """Plan as many of the next known tokens as the budget allows; their number."""
+        """Plan as many of the next known tokens as the budget and the pages of windows allow; their number."""
         start, known = progress.num_computed, progress.num_known
         count = min(budget, known - start)
+        if self._per_block > 1:
+            count = self._window_tables.reach(progress, count)
+            if count == 0:
+                return 0
         progress.num_computed += count
         samples: tuple[Request, ...] = ()
         if start + count == known:

@@ -10,6 +10,14 @@ is blank, or still holds an indexed prefix and waits, oldest release first, to b
 The prefix index maps (content before, the block's packed tokens) to a block. `content` is a number given once to each
 distinct prefix, so equal keys mean equal prefixes from the first token on: a hit compares every token, never only a
 hash.
+
+Where layers have windows a block here is a page, and beside the index `window_pages` maps a content to the pages of its
+last block. A prefix can be used up to a block if those layers find all that its next token sees:
+
+    content    1   2   3   4   5
+    index      F   F   F   F   F
+    windows    W   -   W   W   -      with windows that reach two blocks back: usable up to 4
+
 Knows nothing of requests, policies or tensors.
 """
 
@@ -21,6 +29,7 @@ from typing import NamedTuple
 from chairlift.core.ids import BlockId, Content
 from chairlift.core.packed import TOKEN_BYTES
 from chairlift.core.routing.news import PrefixNews
+from chairlift.core.scheduling.window_pages import WindowPages
 
 _new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
 
@@ -37,10 +46,14 @@ class Prefix(NamedTuple):
 
     blocks: list[BlockId]
     content: Content  # the index's name for what they hold
+    window_blocks: Sequence[BlockId] = ()  # of layers with windows: all that the next token sees, in order of blocks
 
 
 class BlockPool:
-    def __init__(self, num_blocks: int, block_size: int, has_prefix_index: bool = True) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, has_prefix_index: bool = True, num_seen: int | None = None
+    ) -> None:
+        """num_seen: blocks that windows reach back; None: there are no windows."""
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.has_prefix_index = has_prefix_index
@@ -52,6 +65,8 @@ class BlockPool:
         self._index: dict[PrefixKey, Indexed] = {}
         self._keys: dict[BlockId, PrefixKey] = {}
         self._num_contents = 0
+        self._num_seen = num_seen
+        self._window_pages = WindowPages()
         self.news: PrefixNews | None = None  # told of the index, where there are routers to know
 
     @property
@@ -69,7 +84,7 @@ class BlockPool:
 
     def is_indexed(self, block: BlockId) -> bool:
         """Whether the index can find it."""
-        return block in self._keys
+        return block in self._keys or block in self._window_pages
 
     def take(self, count: int) -> list[BlockId]:
         """Blocks to write to, each held once. The caller has checked `num_free`."""
@@ -79,12 +94,24 @@ class BlockPool:
                 block = self._blank.pop()
             else:
                 block, _ = self._cached.popitem(last=False)
-                overwritten = self._index.pop(self._keys.pop(block))
-                if self.news is not None:
-                    self.news.lost(overwritten.content)
+                self._overwrite(block)
             self.counts[block] = 1
             blocks.append(block)
         return blocks
+
+    def _overwrite(self, block: BlockId) -> None:
+        """The index no longer finds what a block held."""
+        key = self._keys.pop(block, None)
+        if key is None:
+            content = self._window_pages.content_of(block)
+        else:
+            content = self._index.pop(key).content
+            if self.news is not None:
+                self.news.lost(content)
+        for page in self._window_pages.drop(content) if self._num_seen is not None else ():
+            if page in self._cached:  # of no use without the others
+                del self._cached[page]
+                self._blank.append(page)
 
     def num_silent(self, count: int) -> int:
         """How many of the next `count` blocks can be taken before one that `news` would tell of."""
@@ -92,7 +119,7 @@ class BlockPool:
             return count
         num_blank = len(self._blank)
         for i, block in enumerate(islice(self._cached, max(0, count - num_blank))):
-            if self.news.would_tell(self._index[self._keys[block]].content):
+            if block in self._keys and self.news.would_tell(self._index[self._keys[block]].content):
                 return num_blank + i
         return count
 
@@ -113,7 +140,7 @@ class BlockPool:
             self.counts[block] -= 1
             if self.counts[block] > 0:
                 self.num_shared -= 1
-            elif block in self._keys:
+            elif block in self._keys or block in self._window_pages:
                 self._cached[block] = None
             else:
                 self._blank.append(block)
@@ -130,7 +157,11 @@ class BlockPool:
                     break
                 blocks.append(found.block)
                 content = found.content
-        return Prefix(blocks, content)
+        if self._num_seen is None:
+            return Prefix(blocks, content)
+        contents = [self._index[self._keys[block]].content for block in blocks]
+        count, pages = self._window_pages.usable(contents, self._num_seen)
+        return Prefix(blocks[:count], contents[count - 1] if count else root, pages)
 
     def publish(self, block: BlockId, before: Content, tokens: bytes, known: bytes | None = None) -> int:
         """Index a full, held block with these packed tokens; the name of the content up to its end. `known`: its hash
@@ -147,6 +178,10 @@ class BlockPool:
             self.news.published(content, before, tokens, known)
         return content
 
+    def keep_window(self, content: Content, pages: Sequence[BlockId]) -> None:
+        """Remember the held pages of the last block of an indexed content, unless others are known."""
+        self._window_pages.add(content, pages)
+
     def check(self, tables: Sequence[Sequence[BlockId]]) -> None:
         """Raise AssertionError unless counts, free blocks and index agree with these tables."""
         counts = [0] * self.num_blocks
@@ -158,6 +193,9 @@ class BlockPool:
         assert self.num_shared == sum(count - 1 for count in counts if count), "blocks saved were not counted right"
         free = sorted([*self._blank, *self._cached])
         assert free == [b for b in range(self.num_blocks) if counts[b] == 0], "free blocks and held blocks overlap"
-        assert all(block in self._keys for block in self._cached), "a cached block is not indexed"
-        assert not any(block in self._keys for block in self._blank), "a blank block is indexed"
+        assert all(self.is_indexed(block) for block in self._cached), "a cached block is not indexed"
+        assert not any(self.is_indexed(block) for block in self._blank), "a blank block is indexed"
+        assert not any(block in self._keys for block in self._window_pages), "a block is of two kinds of layers"
+        contents = {indexed.content for indexed in self._index.values()}
+        assert self._window_pages.contents <= contents, "windows of a prefix that the index does not find"
         assert {i.block: key for key, i in self._index.items()} == self._keys, "index and keys disagree"

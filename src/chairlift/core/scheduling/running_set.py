@@ -125,7 +125,7 @@ class RunningSet:
         if num_new > pool.num_free:
             return None
         if self.running and not is_urgent:
-            memory = MemoryView(pool.num_free, pool.block_size, self.running.values())
+            memory = MemoryView(pool.num_free, pool.block_size, self.running.values(), self.tables.windows)
             if not self.rules.fits(progress, num_new, memory):
                 return None
         else:

@@ -5,6 +5,8 @@ collected here until `seal`. A runner does swap-outs first, then swap-ins, then 
 released and taken again within one plan. A host block that a swap-in reads is free only from the next plan on.
 """
 
+from itertools import chain
+
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.packed import TOKEN_BYTES, packed
@@ -12,13 +14,17 @@ from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.request import Progress
 from chairlift.core.scheduling.pool import BlockPool, Prefix
 from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.window_tables import WindowTables
 
 _MEMORY = 8  # returns of preempted requests that count
 
 
 class Tables:
     def __init__(self, limits: Limits, preemption: Preemption, has_prefix_index: bool) -> None:
-        self.pool = BlockPool(limits.num_blocks, limits.block_size, has_prefix_index)
+        self.windows = windows = limits.windows
+        num_seen = windows.num_seen if windows.num_groups else None
+        self.pool = BlockPool(limits.num_blocks, limits.block_size, has_prefix_index, num_seen)
+        self.window_tables = WindowTables(self.pool, windows)
         self.host = BlockPool(preemption.num_host_blocks, limits.block_size, has_prefix_index=False)
         self.preemption = preemption
         self._found_share = 0.0  # of a preempted request's tokens: in the cache when it is admitted again
@@ -33,22 +39,33 @@ class Tables:
 
     def begin(self) -> None:
         """Start a new plan."""
+        self.window_tables.settle()
         if self._leaving and not self.swap_ins:
             self.host.release(self._leaving)
             self._leaving = []
 
-    def seal(self, chunks: list[Chunk], num_tokens: int, num_decodes: int, num_drafting: int) -> StepPlan:
+    def seal(
+        self,
+        chunks: list[Chunk],
+        num_tokens: int,
+        num_decodes: int,
+        num_drafting: int,
+        window_tables: list[list[BlockId]],
+    ) -> StepPlan:
         """The complete plan, with every move that its chunks rely on."""
         step, outs, ins, copies = self.step, tuple(self.swap_outs), tuple(self.swap_ins), tuple(self.copies)
         tables = tuple(self.new_tables)
         self.swap_outs, self.swap_ins, self.copies, self.new_tables = [], [], [], []
         self.step += 1
-        return StepPlan(step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables)
+        return StepPlan(
+            step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables, tuple(window_tables)
+        )
 
     @property
     def is_settled(self) -> bool:
         """Whether the next plan has nothing to carry out or to tell but its chunks."""
-        return not (self.copies or self.swap_outs or self.swap_ins or self.new_tables or self._leaving)
+        moves = self.copies or self.swap_outs or self.swap_ins or self.new_tables or self._leaving
+        return not moves and self.window_tables.is_settled
 
     def skip(self, num_plans: int) -> None:
         """So many plans were carried out that had only chunks."""
@@ -66,10 +83,11 @@ class Tables:
     def num_needed(self, progress: Progress, found: Prefix) -> int:
         """Free blocks that admitting a request takes, cached ones included."""
         num_all = -(-len(progress.tokens) // self.pool.block_size)
+        num_taken = num_all + self.window_tables.num_needed(progress, found, num_all)
         if progress.host_blocks:
-            return num_all
+            return num_taken
         counts = self.pool.counts
-        return num_all - sum([counts[block] > 0 for block in found.blocks])
+        return num_taken - sum([counts[block] > 0 for block in chain(found.blocks, found.window_blocks)])
 
     def admit(self, progress: Progress, found: Prefix) -> None:
         """Give a request blocks for all its known tokens: cached ones as they are, or those on the host, swapped in."""
@@ -79,16 +97,20 @@ class Tables:
             self._learn(len(found.blocks) * size / len(progress.tokens))
         if progress.host_blocks:
             self.replace(progress, self.pool.take(num_all))
-            self.swap_ins += map(BlockCopy, progress.host_blocks, progress.blocks)
+            num_used = -(-progress.num_saved // size)
+            window_blocks = self.window_tables.restore(progress, num_all, num_used)
+            self.swap_ins += map(BlockCopy, progress.host_blocks, progress.blocks[:num_used] + window_blocks)
             self._leaving += progress.host_blocks
             progress.host_blocks = []
             progress.num_computed, progress.num_saved = progress.num_saved, 0
             return
-        blocks, content = found
+        blocks, content, shared = found
         self.pool.share(blocks)
+        self.pool.share(shared)
         progress.num_computed = len(blocks) * size
         progress.num_published, progress.content = len(blocks), content
         self.replace(progress, blocks + self.pool.take(num_all - len(blocks)))
+        self.window_tables.begin(progress, len(blocks), num_all, shared)
 
     def _learn(self, share: float) -> None:
         """Blocks that were released stay in the cache until others take them, whether swapped out or dropped."""
@@ -113,7 +135,7 @@ class Tables:
     def grow(self, progress: Progress) -> None:
         """Make room for the next token in a block that no other table lists."""
         if progress.num_computed == len(progress.blocks) * self.pool.block_size:
-            progress.blocks.extend(self.pool.take(1))
+            self.add_blocks(progress, 1)
         elif progress.has_shared_tail:
             progress.has_shared_tail = False
             tail = progress.blocks[-1]
@@ -122,10 +144,17 @@ class Tables:
                 self.pool.release([tail])
                 self.replace(progress, [*progress.blocks[:-1], own])
                 self.copies.append(BlockCopy(tail, own))
+                self.copies += self.window_tables.copy_tail(progress)
+
+    def add_blocks(self, progress: Progress, count: int) -> None:
+        """Append blocks to the table of a request that is not in its prompt."""
+        progress.blocks.extend(self.pool.take(count))
+        if self.windows.num_groups:
+            progress.window_blocks.extend(self.pool.take(count * self.windows.num_groups))
 
     def extend(self, progress: Progress, num_tokens: int) -> None:
         """Add blocks until there is room for so many tokens; `grow` has made room for the next."""
-        progress.blocks.extend(self.pool.take(-(-num_tokens // self.pool.block_size) - len(progress.blocks)))
+        self.add_blocks(progress, -(-num_tokens // self.pool.block_size) - len(progress.blocks))
 
     def trim(self, progress: Progress, num_tokens: int) -> None:
         """Release the blocks beyond so many tokens. The table is replaced: plans in flight keep theirs, and a runner
@@ -133,12 +162,14 @@ class Tables:
         num_used = -(-num_tokens // self.pool.block_size)
         self.pool.release(progress.blocks[num_used:])
         self.replace(progress, progress.blocks[:num_used])
+        self.window_tables.trim(progress, num_used)
 
     def fork(self, source: Progress, target: Progress) -> None:
         """Start `target` from the computed tokens of `source`; the first to write to a shared tail copies it."""
         num_used = -(-source.num_computed // self.pool.block_size)
         self.replace(target, source.blocks[:num_used])
         self.pool.share(target.blocks)
+        self.window_tables.fork(source, target, num_used)
         target.num_computed = source.num_computed
         target.num_published, target.content = source.num_published, source.content
         if source.num_computed % self.pool.block_size:
@@ -158,32 +189,37 @@ class Tables:
                 tokens = packed(progress.tokens[i * size : (i + 1) * size])
             known = prompt.hashes.get((i + 1) * size)
             progress.content = self.pool.publish(progress.blocks[i], progress.content, tokens, known)
+            if progress.window_blocks:
+                self.window_tables.publish(progress, i)
         progress.num_published = num_full
 
     def preempt(self, progress: Progress, can_swap: bool, num_beside: int) -> bool:
         """Release the blocks; True when their content is swapped out, False when it is dropped. `num_beside`: tokens
         that a step computes without this request."""
-        blocks, num_computed = progress.blocks, progress.num_computed
-        num_used = -(-num_computed // self.pool.block_size)
-        has_room = can_swap and 0 < num_used <= self.host.num_free
+        blocks, num_computed = self._used(progress), progress.num_computed
+        has_room = can_swap and 0 < len(blocks) <= self.host.num_free
         num_lost = round(num_computed * (1 - self._found_share))
-        is_swap = has_room and self.preemption.is_swap(num_used, num_lost, num_beside)
+        is_swap = has_room and self.preemption.is_swap(len(blocks), num_lost, num_beside)
         num_published, content = progress.num_published, progress.content
         self.release(progress)
         if is_swap:
-            self._swap_out(progress, blocks[:num_used], num_computed)
+            self._swap_out(progress, blocks, num_computed)
             progress.num_published, progress.content = num_published, content
         return is_swap
 
     def leave(self, progress: Progress) -> bool:
         """Release the blocks and move their content to the host; False, and nothing changes, without room there."""
-        blocks, num_computed = progress.blocks, progress.num_computed
-        num_used = -(-num_computed // self.pool.block_size)
-        if not 0 < num_used <= self.host.num_free:
+        blocks, num_computed = self._used(progress), progress.num_computed
+        if not 0 < len(blocks) <= self.host.num_free:
             return False
         self.release(progress)
-        self._swap_out(progress, blocks[:num_used], num_computed)
+        self._swap_out(progress, blocks, num_computed)
         return True
+
+    def _used(self, progress: Progress) -> list[BlockId]:
+        """All that the next token sees: `num_saved_pages` blocks, those of windows last."""
+        num_used = -(-progress.num_computed // self.pool.block_size)
+        return progress.blocks[:num_used] + self.window_tables.used(progress, num_used)
 
     def _swap_out(self, progress: Progress, blocks: list[BlockId], num_computed: int) -> None:
         progress.host_blocks, progress.num_saved = self.host.take(len(blocks)), num_computed
@@ -191,7 +227,7 @@ class Tables:
 
     def expect(self, progress: Progress) -> bool:
         """Set host blocks aside for what another engine sends; False without room."""
-        num_needed = -(-progress.request.num_moved // self.pool.block_size)
+        num_needed = self.windows.num_saved_pages(progress.request.num_moved)
         has_room = num_needed <= self.host.num_free
         if has_room:
             self._incoming[progress.id] = self.host.take(num_needed)
@@ -214,6 +250,7 @@ class Tables:
         if progress.host_blocks and self.swap_outs:  # no plan under construction may write to blocks of another
             self.swap_outs = [move for move in self.swap_outs if move.target not in progress.host_blocks]
         self.pool.release(progress.blocks)
+        self.window_tables.release(progress)
         self.host.release(progress.host_blocks)
         progress.blocks, progress.host_blocks, progress.table_step = [], [], self.step
         progress.num_computed = progress.num_published = progress.num_saved = 0
@@ -221,5 +258,5 @@ class Tables:
 
     def check(self, live: list[Progress]) -> None:
         """Raise AssertionError unless the counts agree with the tables."""
-        self.pool.check([progress.blocks for progress in live])
+        self.pool.check([progress.blocks + self.window_tables.held(progress) for progress in live])
         self.host.check([*(progress.host_blocks for progress in live), self._leaving, *self._incoming.values()])

@@ -58,7 +58,7 @@ class Moves:
         self._host = host
         self._shelf = shelf
         self._address = address
-        self._price = MovePrice(host.block_bytes, engine.scheduler.limits.block_size)
+        self._price = MovePrice(host.block_bytes, engine.scheduler.limits.windows)
         self._leaving: dict[RequestId, _Leaving] = {}
         self._arriving: dict[RequestId, Future[None]] = {}
         self._thread = ThreadPoolExecutor(1, "moves")
@@ -73,13 +73,13 @@ class Moves:
 
     def accepts(self, ticket: Ticket, tokens: Sequence[int]) -> bool:
         """Whether a ticket belongs to these known tokens, and its piece can be read here."""
-        size, num_tokens = self._engine.scheduler.limits.block_size, ticket.num_tokens
+        windows, num_tokens = self._engine.scheduler.limits.windows, ticket.num_tokens
         is_near = ticket.path is None or Path(ticket.path).parent == self._shelf.folder  # no other file is read
         return (
             is_near
             and ticket.layout == self.layout
             and 0 < num_tokens < len(tokens)
-            and ticket.num_bytes == -(-num_tokens // size) * self._host.block_bytes
+            and ticket.num_bytes == windows.num_saved_pages(num_tokens) * self._host.block_bytes
             and ticket.tokens == hash_tokens(tokens[:num_tokens])
         )
 
@@ -125,7 +125,7 @@ class Moves:
             progress = scheduler.live.get(request)
             if progress is None or request in scheduler.leaving:
                 continue  # what it takes of the host is taken
-            num_needed = 1 + len(progress.tokens) // scheduler.limits.block_size
+            num_needed = scheduler.limits.windows.num_pages(len(progress.tokens) + 1)
             if num_free < num_needed <= host.num_blocks:
                 return
             num_free -= num_needed

@@ -66,7 +66,7 @@ class CudaRunner:
             raise InvalidConfig("drafts are not checked on a GPU")
         part = DevicePart(model, kv, device, limits, flash, exact, max_graphs)
         self.device: DevicePart | RankedDevice = part if orders is None else RankedDevice(part, orders)
-        self.host = HostPart(self.device.num_rows, self.device.table_width, kv.block_size)
+        self.host = HostPart(self.device.num_rows, self.device.table_width, kv.block_size, limits.windows)
         # The blocks of other ranks lie in their memories.
         self.host_memory: HostMemory | None = kv.host if orders is None else None
         self._kv = kv

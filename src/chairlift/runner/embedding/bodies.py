@@ -65,7 +65,8 @@ class DecoderBody:
             shape: [torch.zeros(shape, dtype=self.decoder.dtype, device=self.device) for _ in "kv"]
             for shape in dict.fromkeys(shapes)
         }
-        return Scratch([made[shape][0] for shape in shapes], [made[shape][1] for shape in shapes])
+        keys, values = ([made[shape][kind] for shape in shapes] for kind in range(2))
+        return Scratch(keys, values, (0,) * len(shapes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Scratch:
 
     keys: list[Tensor]
     values: list[Tensor]
+    groups: tuple[int, ...]  # of each layer: all see the same blocks
 
 
 def _batch(rows: Rows, is_last: bool) -> Batch:

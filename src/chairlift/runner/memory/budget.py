@@ -1,6 +1,6 @@
 """A GPU's memory by use, and what is left of it for the KV cache. Knows numbers alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
@@ -27,22 +27,24 @@ class Budget:
 
     def in_words(self, limits: Limits) -> str:
         tokens, length = limits.max_pool_tokens, limits.max_model_len
+        count = limits.num_blocks / limits.windows.num_pages(length) if limits.window else tokens / length
         return (
             f"GPU memory of {gib(self.total)} GiB: {self._parts()}, KV cache {gib(self.kv)} "
-            f"({tokens} tokens, {tokens / length:.1f} requests of {length}), free {gib(self.free)}"
+            f"({tokens} tokens, {count:.1f} requests of {length}), free {gib(self.free)}"
         )
 
     def num_blocks_within(self, share: float, block_bytes: int, limits: Limits, num_tensors: int) -> int:
         """Blocks, cut into so many tensors, that fit a share of the memory; refused when they are too few to use."""
         room = max(0, self.free - int((1.0 - share) * self.total) - num_tensors * _ROUNDING)
-        num_tokens = room // block_bytes * limits.block_size
+        num_blocks = room // block_bytes
+        num_tokens = replace(limits, num_blocks=num_blocks).max_pool_tokens if num_blocks else 0
         if num_tokens < min(limits.max_model_len, _USEFUL_TOKENS):
             raise InvalidConfig(
                 f"memory {share:g} of the GPU's {gib(self.total)} GiB leaves {gib(room)} for keys and values, "
                 f"{num_tokens} tokens ({self._parts()}); raise --memory or lower --max-step-tokens, --max-running or "
                 "--max-model-len"
             )
-        return room // block_bytes
+        return num_blocks
 
     def _parts(self) -> str:
         return (

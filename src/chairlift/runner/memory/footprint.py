@@ -83,9 +83,10 @@ def _layer_pieces(config: ModelConfig, limits: Limits, num_tokens: int, num_deco
 
 def _kept_bytes(config: ModelConfig, limits: Limits) -> int:
     """Held by the runner all the time."""
-    tables = 4 * (2 * limits.max_running + 16) * -(-limits.max_model_len // limits.block_size)
+    width, num_groups = -(-limits.max_model_len // limits.block_size), limits.num_window_groups
+    tables = 4 * (2 * limits.max_running + 16) * width * (1 + num_groups)
     most = max(limits.max_step_tokens, ladder(limits)[-1])
-    words = NUM_COLUMNS * most + TILE_WIDTH * max(most, max_tiles(most))
+    words = (NUM_COLUMNS + num_groups) * most + TILE_WIDTH * max(most, max_tiles(most))
     return max(_SMALL, tables + 4 * words) + _rounded(4 * max_samples(limits) * config.vocab_size)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from chairlift.config.kv_groups import kv_groups
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.config.shards import check_cuts, largest_shard
@@ -58,6 +59,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
         raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
     limits = limits_without_pool(settings, config, where)
+    groups = kv_groups(config, limits.window > 0)
     fast = pick_kernels(settings.kernels, where, dtype, config) if device.kind == "cpu" else "triton"
     is_fp8 = settings.kv_dtype == "fp8"
     kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
@@ -65,7 +67,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     own = config.layers if config.fallback is None else ()
     heads = {(layer.attention.rotation, layer.attention.head_dim) for layer in own}
     weights += 4 * limits.max_model_len * sum(head_dim for _, head_dim in heads)  # tables of rotations
-    block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype)
+    block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype, groups)
     share = (settings.memory or SHARE) if device.kind == "cuda" else None
     num_fitting = None
     if share is None:
@@ -73,7 +75,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     else:
         budget, limits = _on_gpu(config, limits, device, weights, dtype.itemsize, share)
         if settings.num_blocks is None and settings.kv_memory is None:
-            num_fitting = budget.num_blocks_within(share, block_bytes, limits, 2 * config.num_layers)
+            num_fitting = budget.num_blocks_within(share, block_bytes, limits, 2 * groups.num_places)
     wanted = limits.max_model_len
     limits = with_pool(limits, settings, source, block_bytes, num_fitting, device.total - weights)
     kv_bytes = limits.num_blocks * block_bytes

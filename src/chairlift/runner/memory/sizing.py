@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 
+from chairlift.config.kv_groups import kv_groups
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source
@@ -20,17 +21,25 @@ _MAX_RUNNING = defaultdict(lambda: 128, cuda=512)
 _MAX_STEP_TOKENS = defaultdict(lambda: 512, cuda=4096)
 
 
-def limits_without_pool(settings: Settings, config: ModelConfig, device: torch.device) -> Limits:
-    """The limits that do not depend on memory; the pool is a single block."""
+def limits_without_pool(
+    settings: Settings, config: ModelConfig, device: torch.device, can_group: bool = True
+) -> Limits:
+    """The limits that do not depend on memory; the pool is a single block. can_group: the runner can release what lies
+    behind windows."""
     max_running = settings.max_running or min(_MAX_RUNNING[device.type], settings.max_step_tokens or 1 << 30)
+    max_model_len = _max_model_len(settings, config)
+    groups = kv_groups(config, can_group)
+    has_windows = 0 < groups.window < max_model_len  # else nothing is ever behind one
     return Limits(
         vocab_size=config.vocab_size,
-        max_model_len=_max_model_len(settings, config),
+        max_model_len=max_model_len,
         block_size=settings.block_size,
         num_blocks=1,
         max_running=max_running,
         max_step_tokens=settings.max_step_tokens or max(_MAX_STEP_TOKENS[device.type], max_running),
         max_step_prompts=settings.max_step_prompts,
+        window=groups.window * has_windows,
+        num_window_groups=groups.num_window_groups * has_windows,
     )
 
 
@@ -41,7 +50,7 @@ def with_pool(
     they hold. `free`: bytes beside the weights."""
     if settings.num_blocks is not None:
         return _within_pool(replace(limits, num_blocks=settings.num_blocks), settings)
-    full_length = -(-limits.max_model_len // limits.block_size)
+    full_length = limits.windows.num_prompt_pages(limits.max_model_len)
     if settings.kv_memory is not None or num_measured is None:
         kv_bytes = settings.kv_memory or _free_part(source, free, full_length * block_bytes)
         if kv_bytes < block_bytes:
@@ -73,7 +82,7 @@ def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int
     if settings.host_memory is None:
         free = hardware.free_memory(torch.device("cpu")) // 4
         if settings.preemption == "recompute":
-            full_length = -(-limits.max_model_len // limits.block_size) * block_bytes
+            full_length = limits.windows.num_prompt_pages(limits.max_model_len) * block_bytes
             free = min(free // settings.replicas, max(_MOVING_BYTES, full_length))
         return min(limits.num_blocks, free // block_bytes)
     if settings.host_memory < block_bytes:
@@ -93,6 +102,11 @@ def _within_pool(limits: Limits, settings: Settings) -> Limits:
     """Where the pool holds no request of full length: refuses a length that was asked for, lowers the model's."""
     if limits.max_model_len <= limits.max_pool_tokens:
         return limits
+    if limits.max_pool_tokens == 0:
+        raise InvalidConfig(
+            f"num_blocks {limits.num_blocks} hold no token: with the model's windows one takes "
+            f"{limits.windows.pages_per_block} blocks; raise --num-blocks, --kv-memory or, on a GPU, --memory"
+        )
     if settings.max_model_len is not None and not settings.compat.can_clip_max_model_len:
         raise InvalidConfig(
             f"max_model_len {limits.max_model_len} is more than the {limits.max_pool_tokens} tokens that the KV cache "

@@ -268,6 +268,9 @@ AMX static void pack_tile(const attention_job *job, const attention_item *item, 
                           uint16_t *packed) {
     int64_t at[TILE_KEYS];
     rows_at(job, item, key, end, at);
+    /* Values before the window may be another request's by now, or NaN: the first that is seen is in their place. */
+    int hidden = job->window ? min_int(TILE_KEYS - 1, item->first_position - job->window + 1 - key) : 0;
+    for (int i = 0; i < hidden; i++) at[i] = at[hidden];
     const uint16_t *values = (const uint16_t *)job->values + column;
     if (tiles == GROUP_TILES && end - key >= TILE_KEYS)
         pack_values(values, at, TILE_KEYS, GROUP_TILES, packed);

@@ -59,8 +59,9 @@ class Ranks:
         max_graphs = max_graphs if self.over == "nccl" else 0
         self.orders.send(Begin(limits, num_host_blocks, max_graphs))
         kv = KvCache(
-            chosen.config, limits.num_blocks, limits.block_size, chosen.kv_dtype, chosen.device, num_host_blocks
-        )
+            chosen.config, limits.num_blocks, limits.block_size, chosen.kv_dtype, chosen.device, num_host_blocks,
+            chosen.kv_groups,
+        )  # fmt: skip
         if chosen.kernels == "triton":
             from chairlift.runner.cuda.runner import CudaRunner
 

@@ -6,6 +6,7 @@ An order is self-contained: tokens sampled in the step before are in it. Where a
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -48,6 +49,7 @@ class Compute(msgspec.Struct, array_like=True, tag=2):
     num_decodes: int
     max_context: int
     logit_rows: bytes | None
+    windows: list[tuple[bytes, bytes]]  # slots and tables of each group of layers with a window
 
 
 class Head(msgspec.Struct, array_like=True, tag=3):
@@ -118,7 +120,8 @@ def received(pipe: Connection) -> Iterator[Order]:
 def compute(batch: Batch) -> Compute:
     arrays = [_bytes(getattr(batch, name)) for name in _ARRAYS]
     rows = None if batch.logit_rows is None else _bytes(batch.logit_rows)
-    return Compute(arrays, batch.num_decodes, batch.max_context, rows)
+    windows = [(_bytes(view.slots), _bytes(view.tables)) for view in batch.windows]
+    return Compute(arrays, batch.num_decodes, batch.max_context, rows, windows)
 
 
 def batch_of(order: Compute, device: torch.device) -> Batch:
@@ -128,7 +131,12 @@ def batch_of(order: Compute, device: torch.device) -> Batch:
     arrays: dict[str, Any] = {name: put(data, name in _WIDE) for name, data in zip(_ARRAYS, order.arrays, strict=True)}
     arrays["tables"] = arrays["tables"].view(len(arrays["contexts"]), -1)
     rows = None if order.logit_rows is None else put(order.logit_rows, is_wide=True)
-    return Batch(**arrays, num_decodes=order.num_decodes, max_context=order.max_context, logit_rows=rows)
+    batch = Batch(**arrays, num_decodes=order.num_decodes, max_context=order.max_context, logit_rows=rows)
+    views = (
+        replace(batch, slots=put(slots, is_wide=True), tables=put(tables, is_wide=False).view(len(batch.contexts), -1))
+        for slots, tables in order.windows
+    )
+    return replace(batch, windows=tuple(views)) if order.windows else batch
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -72,8 +72,9 @@ def _carry_out_all(pipe: Connection, model: Decoder, group: Group, chosen: Choic
 def _begin(order: Begin, model: Decoder, group: Group, chosen: Choices, exact: bool) -> Part:
     limits = order.limits
     kv = KvCache(
-        chosen.config, limits.num_blocks, limits.block_size, chosen.kv_dtype, chosen.device, order.num_host_blocks
-    )
+        chosen.config, limits.num_blocks, limits.block_size, chosen.kv_dtype, chosen.device, order.num_host_blocks,
+        chosen.kv_groups,
+    )  # fmt: skip
     if chosen.kernels != "triton":
         return TorchPart(model, kv, group, chosen.device)
     from chairlift.runner.cuda.step.device import DevicePart

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from chairlift.config.gguf.header import read_header
+from chairlift.config.kv_groups import KvGroups, kv_groups
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.config.shards import Rank, shard
@@ -56,6 +57,7 @@ class Choices:
     kernels: str
     flash: FlashKernels | None
     limits: Limits  # without a pool
+    kv_groups: KvGroups
     ops: Ops
     weight_format: WeightFormat
 
@@ -94,6 +96,7 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
     attention = "triton" if settings.exact and kernels == "triton" else settings.attention
     flash = pick_attention(attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
     ops = make_ops(own, threads, settings.exact)
+    limits = limits_without_pool(settings, config, device, can_group=target is None)
     return Choices(
         config=config,
         device=device,
@@ -105,7 +108,8 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
         own_kernels=own,
         kernels=kernels,
         flash=flash,
-        limits=limits_without_pool(settings, config, device),
+        limits=limits,
+        kv_groups=kv_groups(config, limits.window > 0),
         ops=ops,
         weight_format=pick_weight_format(quantize, kernels, dtype, config, ops),
     )
@@ -131,7 +135,8 @@ def _choose_fallback(settings: Settings, config: ModelConfig, device: torch.devi
         own_kernels=kernels,
         kernels=kernels,
         flash=pick_attention(settings.attention, kernels, device, dtype, kv_dtype, config, settings.block_size),
-        limits=limits_without_pool(settings, config, device),
+        limits=limits_without_pool(settings, config, device, can_group=False),
+        kv_groups=kv_groups(config, can_group=False),
         ops=make_ops(kernels, threads),
         weight_format=WeightFormat(),
     )

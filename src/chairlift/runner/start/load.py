@@ -70,7 +70,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
     device, dtype, target, kernels = chosen.device, chosen.dtype, chosen.target, chosen.kernels
     limits = chosen.limits
     # Every rank has as many blocks; those of the first are the largest.
-    block_bytes = kv_bytes_per_block(chosen.config, limits.block_size, chosen.kv_dtype)
+    block_bytes = kv_bytes_per_block(chosen.config, limits.block_size, chosen.kv_dtype, chosen.kv_groups)
     gpu = _gpu_memory(settings, device)
     if gpu is not None:
         gpu.check_weights(chosen.config, dtype, chosen.quantize)
@@ -97,7 +97,10 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
                 return make_mindspore_runner(model, target, limits, num_host_blocks, matchers)
             if ranks is not None:
                 return ranks.make_runner(chosen, limits, settings.exact, matchers, num_host_blocks, max_graphs)
-            kv = KvCache(chosen.config, limits.num_blocks, limits.block_size, chosen.kv_dtype, device, num_host_blocks)
+            kv = KvCache(
+                chosen.config, limits.num_blocks, limits.block_size, chosen.kv_dtype, device, num_host_blocks,
+                chosen.kv_groups,
+            )  # fmt: skip
             return make_runner(kernels, model, kv, device, limits, chosen.flash, settings.exact, matchers, max_graphs)
 
         budget = num_fitting = None
@@ -107,7 +110,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
             budget, limits, max_graphs = gpu.measure(make, limits)
             if settings.num_blocks is None and settings.kv_memory is None:
                 num_fitting = budget.num_blocks_within(
-                    gpu.share, sharing * block_bytes, limits, num_tensors=2 * chosen.config.num_layers
+                    gpu.share, sharing * block_bytes, limits, num_tensors=2 * chosen.kv_groups.num_places
                 )
         wanted, free = limits.max_model_len, hardware.free_memory(device) // sharing
         limits = with_pool(limits, settings, source, block_bytes, num_fitting, free)

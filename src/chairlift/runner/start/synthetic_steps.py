@@ -25,7 +25,9 @@ def synthetic_step(
     the pool is shorter than a request. `stride`: between the ids of neighbouring tokens."""
     longest = max(start + count for start, count in spans)
     tokens = tuple(position * stride % limits.vocab_size for position in range(longest))
-    blocks = [BlockId(block % limits.num_blocks) for block in range(-(-longest // limits.block_size))]
+    num_all, num_groups = -(-longest // limits.block_size), limits.num_window_groups
+    pages = [BlockId(page % limits.num_blocks) for page in range(num_all * (1 + num_groups))]
+    blocks, window_blocks = pages[:num_all], pages[num_all:]
     chunks = []
     for index, (start, count) in enumerate(spans):
         end = start + count
@@ -33,7 +35,8 @@ def synthetic_step(
         params = kinds[index % len(kinds)]
         request = Request(id=RequestId(-1 - index), prompt=tokens[:end], params=params, max_output=1, seed=0)
         chunks.append(Chunk(request, start, count, tokens, end, own, len(own), (request,)))
-    return StepPlan(0, tuple(chunks), (), sum(count for _, count in spans), num_decodes)
+    tables = (window_blocks,) * len(chunks) if num_groups else ()
+    return StepPlan(0, tuple(chunks), (), sum(count for _, count in spans), num_decodes, window_tables=tables)
 
 
 def run(runner: Runner, plan: StepPlan) -> None:

@@ -4,6 +4,7 @@ Laid out in numpy, with one transfer per array: a step of a thousand requests co
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -15,8 +16,12 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.ops import Batch
 
 
-def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int], device: torch.device) -> Batch:
-    """`previous`: tokens of the step before, which were not known when the plan was made."""
+def batch_of(
+    plan: StepPlan, block_size: int, previous: Mapping[RequestId, int], device: torch.device, window: int = 0,
+    num_window_groups: int = 0,
+) -> Batch:  # fmt: skip
+    """`previous`: tokens of the step before, which were not known when the plan was made. `window`: of so many groups
+    of layers, with block tables of their own."""
     chunks = plan.chunks
     counts = np.fromiter((chunk.count for chunk in chunks), np.int64, len(chunks))
     firsts = np.fromiter((chunk.start for chunk in chunks), np.int64, len(chunks))
@@ -27,7 +32,6 @@ def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int],
     owners = np.repeat(np.arange(len(chunks)), counts)
     positions = np.arange(starts[-1]) - starts[owners] + firsts[owners]
     tables = _tables(chunks)
-    slots = tables[owners, positions // block_size].astype(np.int64) * block_size + positions % block_size
     tokens = np.fromiter(chain.from_iterable(_tokens(chunk, previous) for chunk in chunks), np.int64, starts[-1])
     # The last row of a chunk that samples; with drafts, all rows.
     num_sampled = np.fromiter((bool(chunk.samples) + len(chunk.drafts) for chunk in chunks), np.int64, len(chunks))
@@ -37,10 +41,14 @@ def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int],
     def put(values: NDArray[np.int64], dtype: torch.dtype) -> torch.Tensor:
         return torch.from_numpy(values).to(device, dtype)
 
-    return Batch(
+    def slots(tables: NDArray[np.int32]) -> torch.Tensor:
+        blocks = tables[owners, positions // block_size].astype(np.int64)
+        return put(blocks * block_size + positions % block_size, torch.int64)
+
+    batch = Batch(
         tokens=put(tokens, torch.int64),
         positions=put(positions, torch.int64),
-        slots=put(slots, torch.int64),
+        slots=slots(tables),
         starts=put(starts, torch.int32),
         contexts=put(contexts, torch.int32),
         tables=torch.from_numpy(tables).to(device),
@@ -48,6 +56,13 @@ def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int],
         max_context=int(contexts.max()),
         logit_rows=put(logit_rows, torch.int64) if len(logit_rows) < starts[-1] else None,
     )
+    if not num_window_groups:
+        return batch
+    views = [
+        replace(batch, slots=slots(own), tables=torch.from_numpy(own).to(device))
+        for own in _window_tables(plan, block_size, window, num_window_groups)
+    ]
+    return replace(batch, windows=tuple(views))
 
 
 def known_tokens(chunk: Chunk, previous: Mapping[RequestId, int]) -> Sequence[int]:
@@ -75,4 +90,14 @@ def _tables(chunks: tuple[Chunk, ...]) -> NDArray[np.int32]:
     is_used = np.arange(tables.shape[1]) < lengths[:, None]
     blocks = chain.from_iterable(chunk.blocks[: chunk.num_blocks] for chunk in chunks)
     tables[is_used] = np.fromiter(blocks, np.int32, int(lengths.sum()))
+    return tables
+
+
+def _window_tables(plan: StepPlan, size: int, window: int, num: int) -> NDArray[np.int32]:
+    """[groups, R, W]: of the pages that each chunk reads or writes; elsewhere 0."""
+    width = max(-(-(chunk.start + chunk.count) // size) for chunk in plan.chunks)
+    tables = np.zeros((num, len(plan.chunks), width), np.int32)
+    for row, (chunk, pages) in enumerate(zip(plan.chunks, plan.window_tables, strict=True)):
+        low, high = max(0, chunk.start - window + 1) // size, -(-(chunk.start + chunk.count) // size)
+        tables[:, row, low:high] = np.array(pages[low * num : high * num], np.int32).reshape(-1, num).T
     return tables

@@ -41,6 +41,8 @@ def exact_attention(
     for tiles, rows, chunks, own in (*_decodes(batch, spec.window, max_positions), *_prompts(batch, spec.window)):
         tables = batch.tables[chunks]
         positions = torch.arange(*tiles).minimum(batch.contexts[chunks, None] - 1)  # [D or 1, L]
+        if spec.window:  # memory behind it may be another's, with NaNs: 0 * NaN is not 0
+            positions = positions.maximum(own[: len(tables), None] - spec.window + 1)
         k, v = gather(keys, positions, tables), gather(values, positions, tables)
         out[rows] = _attend(q[rows], k, v, own, tiles, spec, sinks)
     return out.flatten(1)

@@ -65,7 +65,8 @@ class TorchRunner:
                     self._previous = {}
                     self._results.append(StepResult(plan.step, ()))
                     return
-                batch = batch_of(plan, self._kv.block_size, self._previous, self._device)
+                kv = self._kv
+                batch = batch_of(plan, kv.block_size, self._previous, self._device, kv.window, kv.num_window_groups)
                 prepare_s = time.monotonic() - began
                 self._results.append(replace(self._run(plan, batch), prepare_s=prepare_s))
         except (RuntimeError, MemoryError) as error:

@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from chairlift.config.kv_groups import kv_groups
 from chairlift.config.model import ModelConfig
 from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
@@ -178,7 +179,8 @@ def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found
     limits, facts = loaded.limits, hardware.describe()
     names = {"cpu": f"{facts['cpu']}, {loaded.threads} threads", "cuda": facts.get("gpu 0", "").split(",")[0]}
     device = names.get(loaded.device, loaded.device)
-    kv_token_bytes = kv_bytes_per_block(config, 1, getattr(torch, loaded.kv_dtype))
+    groups = kv_groups(config, limits.window > 0)
+    kv_token_bytes = kv_bytes_per_block(config, 1, getattr(torch, loaded.kv_dtype), groups)
     error = f"{found.fit.mean_error:.1%} on average, {found.fit.max_error:.1%} at most"
     return Profile(
         name=name,
@@ -190,7 +192,9 @@ def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found
         max_running=limits.max_running,
         max_step_tokens=limits.max_step_tokens,
         kv_token_bytes=kv_token_bytes,
-        kv_memory=limits.max_pool_tokens * kv_token_bytes,
+        kv_memory=limits.num_blocks * limits.block_size * kv_token_bytes,
+        window=limits.window,
+        num_window_groups=limits.num_window_groups,
         cost=found.fit.cost,
         depth=loaded.runner.depth,
         note=f"fitted to {len(found.measured)} step shapes with {loaded.kernels} kernels; off by {error}",

@@ -85,13 +85,16 @@ def _with_more(powers: list[int], more: list[int]) -> list[int]:
 
 
 def _fits(step: StepSpans, limits: Limits) -> bool:
-    size = limits.block_size
     return (
         len(step) <= limits.max_running
         and sum(span.count for span in step) <= limits.max_step_tokens
         and max(span.start + span.count for span in step) < limits.max_model_len
-        and sum(-(-(span.start + span.count) // size) for span in step) <= limits.num_blocks
+        and sum(_num_pages(span, limits) for span in step) <= limits.num_blocks
     )
+
+
+def _num_pages(span: Span, limits: Limits) -> int:
+    return -(-(span.start + span.count) // limits.block_size) * limits.windows.pages_per_block
 
 
 def plan_of(
@@ -102,16 +105,22 @@ def plan_of(
     swap_ins: tuple[BlockCopy, ...] = (),
 ) -> StepPlan:
     chunks: list[Chunk] = []
-    num_blocks = 0
+    window_tables: list[list[BlockId]] = []
+    num_taken = 0
     for index, span in enumerate(step):
         end = span.start + span.count
-        blocks = [BlockId(num_blocks + i) for i in range(-(-end // limits.block_size))]
-        num_blocks += len(blocks)
+        num_blocks, num_pages = -(-end // limits.block_size), _num_pages(span, limits)
+        pages = [BlockId(num_taken + i) for i in range(num_pages)]
+        blocks, window_blocks = pages[:num_blocks], pages[num_blocks:]
+        num_taken += num_pages
+        if window_blocks:
+            window_tables.append(window_blocks)
         tokens = tuple((7 * index + position) % limits.vocab_size for position in range(end))
         request = Request(id=RequestId(1 + index), prompt=tokens, params=_PARAMS, max_output=1, seed=0)
         samples = (request,) if span.has_sample else ()
         chunks.append(Chunk(request, span.start, span.count, tokens, end, blocks, len(blocks), samples))
     num_decodes = sum(span.count == 1 and span.start > 0 for span in step)
     return StepPlan(
-        0, tuple(chunks), copies, sum(span.count for span in step), num_decodes, swap_outs=swap_outs, swap_ins=swap_ins
-    )
+        0, tuple(chunks), copies, sum(span.count for span in step), num_decodes, swap_outs=swap_outs, swap_ins=swap_ins,
+        window_tables=tuple(window_tables),
+    )  # fmt: skip

@@ -184,3 +184,16 @@ def test_a_containers_limits_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_the_machine_is_described_in_words() -> None:
     facts = hardware.describe()
     assert facts["torch"] == torch.__version__ and "GiB" in facts["free memory"] and int(facts["cores"]) >= 1
+
+
+def test_layers_with_windows_share_pages_in_groups(tmp_path: Path) -> None:
+    """Of seven layers one sees all tokens; contexts no longer than the window need no groups."""
+    twin = make_twin(tmp_path, "gemma3")
+    source = Source("folder", tmp_path, "gemma3")
+    loaded = load_runner(Settings(model=str(tmp_path), device="cpu", num_blocks=200), source, twin.config)
+    assert (loaded.limits.window, loaded.limits.num_window_groups) == (9, 6)
+    assert loaded.limits.max_model_len == twin.config.max_model_len
+    with pytest.raises(InvalidConfig, match="num_blocks 6 hold no token: with the model's windows one takes 7 blocks"):
+        load_runner(Settings(model=str(tmp_path), device="cpu", num_blocks=6), source, twin.config)
+    short = Settings(model=str(tmp_path), device="cpu", num_blocks=20, max_model_len=9)
+    assert load_runner(short, source, twin.config).limits.num_window_groups == 0

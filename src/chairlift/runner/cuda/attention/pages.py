@@ -44,14 +44,11 @@ def read(
     keys, values, table, low, first, end, kv_head,
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
 ):  # fmt: skip
-    """A tile of keys and one of values, each [TILE, DIM]; at the edge 0 outside of first..end, or of ..end."""
+    """A tile of keys and one of values, each [TILE, DIM]; at the edge 0 outside of first..end."""
     places = low + tl.arange(0, TILE)
     dims = tl.arange(0, DIM)
     if IS_EDGE:
-        if first is None:
-            is_there = places < end
-        else:
-            is_there = (places >= first) & (places < end)
+        is_there = (places >= first) & (places < end)
         blocks = tl.load(table + places // SIZE, mask=is_there, other=0).to(tl.int64)
     else:
         blocks = tl.load(table + places // SIZE).to(tl.int64)

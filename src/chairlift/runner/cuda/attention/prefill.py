@@ -21,19 +21,20 @@ def prefill_kernel(
     top = tl.full([QUERIES], float("-inf"), dtype=tl.float32)
     total = tl.zeros([QUERIES], dtype=tl.float32)
     summed = tl.zeros([QUERIES, DIM], dtype=tl.float32)
-    first = first_key(position, window) // TILE * TILE
+    first = first_key(position, window)  # keys before it may be another's
+    begin = first // TILE * TILE
     full = (position + 1) // TILE * TILE  # keys before this are seen by every query
     if window > 0:
-        full = first
-    for low in range(first, full, TILE):
+        full = begin
+    for low in range(begin, full, TILE):
         top, total, summed = _walk(
-            queries, keys, values, table, low, position + count, own, steep, steep_cap, window, top, total, summed,
-            kv_head, KV_HEADS, DIM, SIZE, TILE, False, HAS_CAP,
+            queries, keys, values, table, low, first, position + count, own, steep, steep_cap, window, top, total,
+            summed, kv_head, KV_HEADS, DIM, SIZE, TILE, False, HAS_CAP,
         )  # fmt: skip
     for low in range(full, position + count, TILE):
         top, total, summed = _walk(
-            queries, keys, values, table, low, position + count, own, steep, steep_cap, window, top, total, summed,
-            kv_head, KV_HEADS, DIM, SIZE, TILE, True, HAS_CAP,
+            queries, keys, values, table, low, first, position + count, own, steep, steep_cap, window, top, total,
+            summed, kv_head, KV_HEADS, DIM, SIZE, TILE, True, HAS_CAP,
         )  # fmt: skip
     if HAS_SINKS:
         total += tl.exp2(tl.load(sinks + tl.program_id(0)) * LOG2_E - top)
@@ -43,12 +44,12 @@ def prefill_kernel(
 
 @triton.jit
 def _walk(
-    queries, keys, values, table, low, end, own, steep, steep_cap, window, top, total, summed, kv_head,
+    queries, keys, values, table, low, first, end, own, steep, steep_cap, window, top, total, summed, kv_head,
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
     HAS_CAP: tl.constexpr,
 ):  # fmt: skip
     """One more tile of keys."""
-    k, v = read(keys, values, table, low, None, end, kv_head, KV_HEADS, DIM, SIZE, TILE, IS_EDGE)
+    k, v = read(keys, values, table, low, first, end, kv_head, KV_HEADS, DIM, SIZE, TILE, IS_EDGE)
     largest, shrink, shares = score(queries, k, low, own, steep, steep_cap, window, top, TILE, IS_EDGE, HAS_CAP)
     total = total * shrink + tl.sum(shares, axis=1)
     summed = summed * shrink[:, None]

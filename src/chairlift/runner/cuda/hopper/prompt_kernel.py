@@ -48,9 +48,11 @@ def hopper_prompt_kernel(
         first = gl.program_id(0) % PAIRS * 2
         end = position + count
         low = 0
+        seen = 0  # the first page that is read: those before it may be others'
         num_full = (position + 1) // TILE  # tiles of keys that every query sees whole
         if window > 0:
             low = gl.maximum(position + 1 - window, 0) // TILE * TILE
+            seen = gl.maximum(position + 1 - window, 0) // SIZE
             num_full = 0
         num_tiles = (end - low + TILE - 1) // TILE
         LAYOUT: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
@@ -67,7 +69,7 @@ def hopper_prompt_kernel(
         has_next = first + 1 < GROUP
         memory = (kv, full, empty)
         span = (row, count, position, window, low, num_full, num_tiles)
-        pages = (low // SIZE, (end - 1) // SIZE, num_tiles)
+        pages = (low // SIZE, seen, (end - 1) // SIZE, num_tiles)
         gl.warp_specialize(
             [
                 (_attend, (q, out, scale, span, head, True, queries.index(0), memory, HEADS, DIM, SIZE, TILE, STAGES)),
@@ -87,16 +89,17 @@ def _copy(
     keys, values, table, pages, kv_head, num_lines, memory,
     KV_HEADS: gl.constexpr, DIM: gl.constexpr, SIZE: gl.constexpr, TILE: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Pages behind the last are zeros: the copy engine reads none beyond the cache."""
+    """Pages behind the last are zeros: the copy engine reads none beyond the cache. In the place of pages that no query
+    sees, before a window, is the first that is seen: what is hidden must be numbers."""
     NUM_PAGES: gl.constexpr = TILE // SIZE
     PARTS: gl.constexpr = DIM // LINE
     kv, full, empty = memory
-    first, last, num_tiles = pages
+    first, seen, last, num_tiles = pages
     memory_pages = _pages(kv, DIM, SIZE, TILE, STAGES)
     for tile in range(num_tiles):
         stage = tile % STAGES
         # All are read before the first is needed: one by one, each would be waited for.
-        starts = _starts(table, first + tile * NUM_PAGES, last, kv_head, num_lines, KV_HEADS, SIZE, NUM_PAGES)
+        starts = _starts(table, first + tile * NUM_PAGES, seen, last, kv_head, num_lines, KV_HEADS, SIZE, NUM_PAGES)
         mbarrier.wait(empty.index(stage), ((tile // STAGES) & 1) ^ 1)
         for kind in gl.static_range(2):
             ready = full.index(2 * stage + kind)
@@ -112,15 +115,17 @@ def _copy(
 
 
 @gluon.jit
-def _starts(table, page, last, kv_head, num_lines, KV_HEADS: gl.constexpr, SIZE: gl.constexpr, NUM_PAGES: gl.constexpr):
+def _starts(
+    table, page, seen, last, kv_head, num_lines, KV_HEADS: gl.constexpr, SIZE: gl.constexpr, NUM_PAGES: gl.constexpr
+):  # fmt: skip
     """The first lines of so many pages."""
     if NUM_PAGES == 1:
-        block = gl.load(table + gl.minimum(page, last))
+        block = gl.load(table + gl.minimum(gl.maximum(page, seen), last))
         starts = (gl.where(page <= last, (block * KV_HEADS + kv_head) * SIZE, num_lines),)
     else:
         HALF: gl.constexpr = NUM_PAGES // 2
-        starts = _starts(table, page, last, kv_head, num_lines, KV_HEADS, SIZE, HALF)
-        starts += _starts(table, page + HALF, last, kv_head, num_lines, KV_HEADS, SIZE, HALF)
+        starts = _starts(table, page, seen, last, kv_head, num_lines, KV_HEADS, SIZE, HALF)
+        starts += _starts(table, page + HALF, seen, last, kv_head, num_lines, KV_HEADS, SIZE, HALF)
     return starts
 
 

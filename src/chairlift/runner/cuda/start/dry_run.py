@@ -18,6 +18,7 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
+from chairlift.config.kv_groups import kv_groups
 from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
@@ -46,10 +47,12 @@ def kernels_of_start(
     """Each as Triton's own words for a launch, in the order of first launches."""
     config = replace(config, layers=config.kinds_of_layers)
     ops = deepcopy(ops)  # they keep what they learn about a device
-    limits = replace(limits, num_blocks=-(-limits.max_model_len // limits.block_size))
+    groups = kv_groups(config, limits.window > 0)
+    num_blocks = -(-limits.max_model_len // limits.block_size)
+    limits = replace(limits, num_blocks=num_blocks, num_window_groups=groups.num_window_groups)
     with _noting(target) as noted, _ShapesOnly():
         weights = Assembly(config, ops, _EmptyWeights(dtype), dtype, _CPU, weight_format, _NoTransfer(list))
-        kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, _CPU)
+        kv = KvCache(config, num_blocks, limits.block_size, kv_dtype, _CPU, groups=groups)
         runner = make_runner(weights.build(limits.max_model_len), kv, _CPU, limits)
         assert isinstance(runner, CudaRunner)
         for plan in (*measure.steps(limits), *warm_up.steps(limits, can_wait=True)):

@@ -4,6 +4,8 @@ Always: nothing here waits for the device or reads from it, so that a step can b
 device for the next step.
 """
 
+from dataclasses import replace
+
 import torch
 import triton
 from torch import Tensor
@@ -60,7 +62,11 @@ class Forward:
             tokens, positions, slots, self._memory.tables, table_rows, tiling, short[:num_short], tiles, planned,
             logit_rows,
         )  # fmt: skip
-        return self._model.hidden(batch, self._kv)
+        views = [
+            replace(batch, slots=own, tables=tables)
+            for own, tables in zip(self._memory.window_slots[:, :num_tokens], self._memory.window_tables, strict=True)
+        ]
+        return self._model.hidden(replace(batch, windows=tuple(views)) if views else batch, self._kv)
 
     def choose(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """What the head reads of each sample -> (logits, their argmax); -1 where logits are not numbers."""

@@ -8,22 +8,25 @@ from collections.abc import Sequence
 import numpy as np
 
 from chairlift.core.plan import BlockCopy, StepPlan
+from chairlift.core.windows import NO_WINDOWS, Windows
 from chairlift.runner.cuda.sampling.rows import sampling_rows
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.input import StepInput, words
-from chairlift.runner.cuda.step.layout import Notes, lay_out
+from chairlift.runner.cuda.step.layout import Notes, lay_out, window_slots
 from chairlift.runner.cuda.step.request_rows import RequestRows
 from chairlift.runner.sampling.prompt_targets import prompt_targets
 from chairlift.runner.sampling.table import SamplingTable
 
 _NO_MOVES = words((), 2)
+_NO_SLOTS = np.zeros(0, np.int32)
 _NO_SCORES = words((), 3), np.zeros(0, np.int32)
 
 
 class HostPart:
-    def __init__(self, num_rows: int, table_width: int, block_size: int) -> None:
+    def __init__(self, num_rows: int, table_width: int, block_size: int, windows: Windows = NO_WINDOWS) -> None:
         """Of the device: its rows, and the blocks of each in the block tables."""
-        self._rows = RequestRows(num_rows, table_width)
+        self._rows = RequestRows(num_rows, table_width, windows)
+        self._has_windows = windows.num_groups > 0
         self._table = SamplingTable(num_rows)
         self._block_size = block_size
 
@@ -40,9 +43,11 @@ class HostPart:
         tiles, updates, max_context = words(notes.tiles, 4), words(notes.updates, 3), int(short.max()) + 1
         moves = _moves(plan.swap_outs), _moves(plan.swap_ins), _moves(plan.copies)
         sampling = sampling_rows(self._table, columns)
+        slots = window_slots(columns, self._rows, self._block_size) if self._has_windows else _NO_SLOTS
         return StepInput(
-            plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling, *_prompt_scores(plan)
-        )
+            plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling,
+            *_prompt_scores(plan), slots,
+        )  # fmt: skip
 
     def skip(self, plan: StepPlan) -> None:
         """A plan that computes nothing still tells which tables are others."""

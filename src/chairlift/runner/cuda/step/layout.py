@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS, Columns, Words
 from chairlift.runner.cuda.step.request_rows import Arrivals, RequestRows, Updates
@@ -27,10 +28,11 @@ class Notes(NamedTuple):
 def lay_out(plan: StepPlan, rows: RequestRows, block_size: int, notes: Notes) -> tuple[Columns, Words]:
     """(the columns, tokens of each chunk)"""
     # Decodes are the most of most steps: they are laid out by columns, the rest by chunks.
-    columns = _decodes(plan.chunks[: plan.num_decodes], rows, block_size, notes)
+    windows = plan.window_tables
+    columns = _decodes(plan.chunks[: plan.num_decodes], windows, rows, block_size, notes)
     num_done = len(columns[0])
     if num_done < len(plan.chunks):
-        others = _chunks(plan.chunks[num_done:], rows, block_size, num_done, notes)
+        others = _chunks(plan.chunks[num_done:], windows[num_done:], rows, block_size, num_done, notes)
         columns = [np.concatenate(both) for both in zip(columns, others, strict=True)]
     *columns, counts = columns
     short = columns[2].copy() if notes.tiles else columns[2]
@@ -39,7 +41,15 @@ def lay_out(plan: StepPlan, rows: RequestRows, block_size: int, notes: Notes) ->
     return Columns._make((*columns, short)), counts
 
 
-def _decodes(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, notes: Notes) -> list[Words]:
+def window_slots(columns: Columns, rows: RequestRows, block_size: int) -> Words:
+    """Where keys and values go in layers with a window: the column of each group, one after the other."""
+    blocks = rows.window_tables[:, columns.table_rows, columns.positions // block_size]  # [groups, T]
+    return (blocks * block_size + columns.positions % block_size).ravel()
+
+
+def _decodes(
+    chunks: Sequence[Chunk], windows: Sequence[Sequence[BlockId]], rows: RequestRows, block_size: int, notes: Notes
+) -> list[Words]:
     """The columns but the last, and the counts, of chunks of one token; empty where some have several samples."""
     num = len(chunks)
     if not num:
@@ -47,7 +57,7 @@ def _decodes(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, notes:
     requests, starts, _, texts, num_known, tables, num_blocks, samples, _ = zip(*chunks, strict=True)
     if sum(map(len, samples)) != num:
         return [_NOTHING] * NUM_COLUMNS
-    indices = rows.of_all(requests, tables, num_blocks, notes.arrivals, notes.updates)
+    indices = rows.of_all(requests, tables, num_blocks, starts, windows, notes.arrivals, notes.updates)
     positions = np.fromiter(starts, np.int32, num)
     tokens = np.zeros(num, np.int32)
     is_known = positions < np.fromiter(num_known, np.int32, num)
@@ -65,7 +75,10 @@ def _num_short(chunks: Sequence[Chunk]) -> int:
     return next(index for index, chunk in enumerate(chunks) if chunk.count > 1)
 
 
-def _chunks(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, low: int, notes: Notes) -> list[Words]:
+def _chunks(
+    chunks: Sequence[Chunk], windows: Sequence[Sequence[BlockId]], rows: RequestRows, block_size: int, low: int,
+    notes: Notes,
+) -> list[Words]:  # fmt: skip
     """The same of any chunks; low: the row of the step with which they begin."""
     first = low
     tokens: list[int] = []
@@ -78,6 +91,8 @@ def _chunks(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, low: in
     for index, chunk in enumerate(chunks):
         row = rows.of(chunk.request, notes.arrivals)
         rows.fill(row, chunk.blocks, chunk.num_blocks, notes.updates)
+        if windows:
+            rows.fill_windows(row, windows[index], chunk.start, notes.updates)
         start, count = chunk.start, chunk.count
         end = start + count
         if end <= chunk.num_tokens:

@@ -23,57 +23,72 @@ _NUM_PIECES = 4  # more than steps in flight
 
 
 class StepMemory:
-    def __init__(self, num_rows: int, table_width: int, max_tokens: int, device: torch.device) -> None:
+    def __init__(
+        self, num_rows: int, table_width: int, max_tokens: int, device: torch.device, num_windows: int = 0
+    ) -> None:
+        """num_windows: groups of layers with a window, with tables and slots of their own."""
         self._device = device
-        self.tables = torch.zeros(num_rows, table_width, dtype=torch.int32, device=device)
+        # Where there are several, each table begins at a multiple of 16 bytes, as columns do.
+        width = _aligned(table_width) if num_windows else table_width
+        self._tables = torch.zeros((1 + num_windows) * num_rows, width, dtype=torch.int32, device=device)
+        self.tables, *self.window_tables = self._tables.split(num_rows)
         self.last = torch.zeros(num_rows, dtype=torch.int64, device=device)
-        size = NUM_COLUMNS * _aligned(max_tokens) + TILE_WIDTH * max(max_tiles(max_tokens), max_tokens)
+        self._fillers = (*FILLERS, *[-1] * num_windows)
+        size = len(self._fillers) * _aligned(max_tokens) + TILE_WIDTH * max(max_tiles(max_tokens), max_tokens)
         self._space = torch.zeros(size, dtype=torch.int32, device=device)
         self._pinned = pinned_ring(size, torch.int32, device)
-        # [NUM_COLUMNS, at least as many as the step has], [tiles, TILE_WIDTH]
-        self.columns, self.tiles = _cut(self._space, max_tokens, 0)
+        # [columns and slots in windows, at least as many as the step has], [tiles, TILE_WIDTH]
+        self._all, self.tiles = self._cut(self._space, max_tokens, 0)
+
+    @property
+    def columns(self) -> Tensor:
+        return self._all[:NUM_COLUMNS]
+
+    @property
+    def window_slots(self) -> Tensor:
+        return self._all[NUM_COLUMNS:]
 
     def send(self, step: StepInput, key: GraphKey | None) -> None:
         """key: with which numbers of tokens and tiles, padding included; None: its own."""
         count = key.num_tokens if key is not None else max(step.num_tokens, step.num_samples)
         num_tiles = key.num_tiles if key is not None else len(step.tiles)
         pinned = next(self._pinned)
-        columns, tiles = (part.numpy() for part in _cut(pinned, count, num_tiles))
-        for place, (values, filler) in enumerate(zip(step.columns, FILLERS, strict=True)):
+        columns, tiles = (part.numpy() for part in self._cut(pinned, count, num_tiles))
+        slots = step.window_slots.reshape(len(self._fillers) - NUM_COLUMNS, step.num_tokens)
+        for place, (values, filler) in enumerate(zip((*step.columns, *slots), self._fillers, strict=True)):
             columns[place, : len(values)] = values
             columns[place, len(values) :] = filler
         tiles[: len(step.tiles)] = step.tiles
         tiles[len(step.tiles) :] = 0
         used = columns.size + tiles.size
         self._space[:used].copy_(pinned[:used], non_blocking=True)
-        self.columns, self.tiles = _cut(self._space, count, num_tiles)
+        self._all, self.tiles = self._cut(self._space, count, num_tiles)
         if len(step.updates):
             moves = to_device(step.updates.astype(np.int64), self._device)
-            self.tables[moves[:, 0], moves[:, 1]] = moves[:, 2].int()
+            self._tables[moves[:, 0], moves[:, 1]] = moves[:, 2].int()
 
     @contextmanager
     def padding(self, key: GraphKey) -> Iterator[None]:
         """A step of padding alone, in the place of the one that is being launched."""
-        before = self.columns, self.tiles
-        self.columns, self.tiles = _cut(self._space, key.num_tokens, key.num_tiles)
-        space = self._space[: self.columns.numel() + self.tiles.numel()]
+        before = self._all, self.tiles
+        self._all, self.tiles = self._cut(self._space, key.num_tokens, key.num_tiles)
+        space = self._space[: self._all.numel() + self.tiles.numel()]
         kept = space.clone()
-        for place, filler in enumerate(FILLERS):
-            self.columns[place].fill_(filler)
+        for place, filler in enumerate(self._fillers):
+            self._all[place].fill_(filler)
         self.tiles.fill_(0)
         try:
             yield
         finally:
             space.copy_(kept)
-            self.columns, self.tiles = before
+            self._all, self.tiles = before
 
-
-def _cut(memory: Tensor, count: int, num_tiles: int) -> tuple[Tensor, Tensor]:
-    """(columns of at least so many rows, tiles)"""
-    count = _aligned(count)
-    low = NUM_COLUMNS * count
-    tiles = memory[low : low + TILE_WIDTH * num_tiles].view(num_tiles, TILE_WIDTH)
-    return memory[:low].view(NUM_COLUMNS, count), tiles
+    def _cut(self, memory: Tensor, count: int, num_tiles: int) -> tuple[Tensor, Tensor]:
+        """(columns of at least so many rows, tiles)"""
+        count, num_columns = _aligned(count), len(self._fillers)
+        low = num_columns * count
+        tiles = memory[low : low + TILE_WIDTH * num_tiles].view(num_tiles, TILE_WIDTH)
+        return memory[:low].view(num_columns, count), tiles
 
 
 def _aligned(count: int) -> int:

@@ -1,0 +1,36 @@
+"""Groups of layers with a window on a GPU: the logits of a full cache, bit for bit, though all that lies behind windows
+is NaN; captured steps, prompts by tiles, preemption with swapping, forks, prefix hits."""
+
+import pytest
+import torch
+
+from chairlift.core.events import Forked, Preempted
+from chairlift.core.limits import Limits
+from chairlift.core.scheduling.preemption import Preemption
+from fakes.grouped_world import cuda_runners, grouped_limits, make_scheduler, run_both_ways, windowed
+from fakes.requests import make_samples
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+CUDA = torch.device("cuda")
+SHAPE = {"num_heads": 8, "num_kv_heads": 4, "hidden_size": 512, "intermediate_size": 512, "vocab_size": 1000}
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("has_index", [False, True])
+def test_the_logits_are_those_of_a_full_cache(has_index: bool, exact: bool, head_dim: int) -> None:
+    """Prompts of up to 900 tokens in chunks of 256, so that tiles of queries begin far behind the first key."""
+    config = windowed("wwFwwwF", window=100, head_dim=head_dim, max_model_len=1024, **SHAPE)
+    limits = Limits(
+        vocab_size=1000, max_model_len=1024, block_size=16, num_blocks=200, max_running=8, max_step_tokens=256
+    )
+    limits = grouped_limits(config, limits)
+    preemption = Preemption(mode="swap", num_host_blocks=400)
+    runners, kv = cuda_runners(config, limits, torch.bfloat16, CUDA, 400, exact)
+    shared = [7 * i % 1000 for i in range(900)]
+    arrivals = {i: [make_samples(10 * i, shared[: 900 - 83 * i], 1 + i % 2, 40, temperature=0.0)] for i in range(10)}
+    kinds = run_both_ways(runners, kv, make_scheduler(limits, preemption, has_index), arrivals)
+    assert min(kinds[Preempted], kinds[Forked], kinds["swap"]) > 0
+    assert kinds["hit"] > 0 or not has_index
+    assert kinds["compared"] > 400

@@ -1,0 +1,71 @@
+"""The tables and slots of groups of layers with a window, as they cross to the device in step inputs."""
+
+import numpy as np
+
+from chairlift.core.plan import StepPlan
+from chairlift.core.windows import Windows
+from chairlift.runner.cuda.step.host import HostPart
+from chairlift.runner.cuda.step.input import StepInput
+from fakes.full_world import full_world
+from fakes.world import World, random_world
+
+
+class Device:
+    """What step inputs make of the block tables."""
+
+    def __init__(self, num_rows: int, width: int, num_groups: int) -> None:
+        self.tables = np.full((1 + num_groups, num_rows + 1, width), -1, np.int32)
+
+    def take(self, step: StepInput) -> None:
+        flat = self.tables.reshape(-1, self.tables.shape[2])
+        for row, place, block in step.updates.tolist():
+            flat[row, place] = block
+
+
+def check_tables(plan: StepPlan, step: StepInput, device: Device, windows: Windows) -> None:
+    """Every page that a chunk reads or writes is where its tokens say."""
+    num, size, low = windows.num_groups, windows.block_size, 0
+    slots = step.window_slots.reshape(num, -1)
+    for chunk, pages in zip(plan.chunks, plan.window_tables, strict=True):
+        row = int(step.columns.table_rows[low])
+        end = chunk.start + chunk.count
+        for group in range(num):
+            first, last = windows.num_behind(chunk.start), -(-end // size)
+            wanted = list(pages[first * num + group : last * num : num])
+            assert device.tables[1 + group, row, first:last].tolist() == wanted
+            places = [pages[i // size * num + group] * size + i % size for i in range(chunk.start, end)]
+            assert slots[group, low : low + chunk.count].tolist() == places
+        assert device.tables[0, row, : chunk.num_blocks].tolist() == list(chunk.blocks[: chunk.num_blocks])
+        low += chunk.count
+
+
+def follow(world: World) -> int:
+    """The number of steps compared."""
+    limits, num_rows = world.limits, 2 * world.limits.max_running + 15
+    width = -(-limits.max_model_len // limits.block_size)
+    host = HostPart(num_rows, width, limits.block_size, limits.windows)
+    device = Device(num_rows, width, limits.num_window_groups)
+    submit = world.runner.submit
+    count = 0
+
+    def watched(plan: StepPlan) -> None:
+        nonlocal count
+        if plan.chunks:
+            step = StepInput.from_bytes(host.input_of(plan).to_bytes())
+            device.take(step)
+            check_tables(plan, step, device, limits.windows)
+            count += 1
+        submit(plan)
+
+    world.runner.submit = watched  # type: ignore[method-assign]
+    world.run()
+    return count
+
+
+def test_tables_and_slots_are_those_of_the_plan() -> None:
+    assert sum(follow(random_world(seed, windows=True)) for seed in range(120)) > 1000
+
+
+def test_so_they_are_after_steps_that_did_not_fit() -> None:
+    """Rolled back plans name tables that are others from there on."""
+    assert sum(follow(full_world(seed, windows=True)) for seed in range(60)) > 500

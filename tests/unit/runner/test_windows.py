@@ -1,0 +1,90 @@
+"""Layers in groups that release what lies behind their windows compute what they compute with a full cache, bit for
+bit: in chunked prompts, decodes past the window, prefix hits, preemption with and without swapping, forks, searches."""
+
+import pytest
+import torch
+
+from chairlift.config.kv_groups import kv_groups
+from chairlift.core.events import Forked, Preempted
+from chairlift.core.ids import BlockId
+from chairlift.core.plan import BlockCopy
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
+from chairlift.runner.model import Model
+from chairlift.runner.native.ops import NativeOps, available
+from chairlift.runner.native.tape import TapedDecoder
+from chairlift.runner.ops import Ops
+from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.torch.runner import TorchRunner
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from fakes.crowds import crowd, with_searches
+from fakes.grouped_world import grouped_limits, make_scheduler, poison_tables, run_both_ways, windowed
+from fakes.model_world import world_limits
+
+CPU = torch.device("cpu")
+CONFIG = windowed("wwFwwwF")  # three groups with a window, the last of one layer
+SWAP = Preemption(mode="swap", num_host_blocks=2000)
+KINDS = {
+    "torch": (TorchOps, torch.float64),
+    "exact": (lambda: TorchOps(exact=True), torch.float32),
+    "native": (lambda: NativeOps(1), torch.float32),
+    "native-bf16": (lambda: NativeOps(1), torch.bfloat16),
+}
+
+
+def model_of(ops: Ops, dtype: torch.dtype) -> Model[KvCache]:
+    decoder = build_model(CONFIG, ops, DummyTensors(CONFIG), dtype, CPU, CONFIG.max_model_len)
+    return TapedDecoder(decoder, ops.calls) if isinstance(ops, NativeOps) else decoder
+
+
+@pytest.mark.parametrize("preemption", [Preemption(), SWAP], ids=lambda preemption: preemption.mode)
+@pytest.mark.parametrize("block_size", [1, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_logits_are_those_of_a_full_cache(
+    monkeypatch: pytest.MonkeyPatch, kind: str, block_size: int, preemption: Preemption
+) -> None:
+    if kind.startswith("native") and not available():
+        pytest.skip("needs the native kernels: a C compiler when installing")
+    make_ops, dtype = KINDS[kind]
+    limits = grouped_limits(CONFIG, world_limits(220 // block_size, block_size, 5, 17))
+    scheduler = make_scheduler(limits, preemption)
+    poison_tables(monkeypatch, limits.num_blocks)
+    num_host = preemption.num_host_blocks
+    grouped, plain = (
+        KvCache(CONFIG, limits.num_blocks + 1, block_size, dtype, CPU, num_host, groups)
+        for groups in (kv_groups(CONFIG), None)
+    )
+    runners = tuple(TorchRunner(model_of(make_ops(), dtype), kv, CPU) for kv in (grouped, plain))
+    kinds = run_both_ways(runners, grouped, scheduler, with_searches(crowd(1), 1))  # type: ignore[arg-type]
+    assert min(kinds[Preempted], kinds[Forked], kinds["hit"]) > 0, "the world was too easy to show anything"
+    assert (kinds["swap"] > 0) is (preemption.mode == "swap")
+    assert kinds["compared"] > 200
+
+
+def test_layers_at_one_place_share_their_tensors() -> None:
+    groups = kv_groups(CONFIG)
+    assert groups.groups == (1, 1, 0, 2, 2, 3, 0)
+    assert groups.places == (0, 1, 0, 0, 1, 0, 1)
+    kv = KvCache(CONFIG, 3, 4, torch.float32, CPU, groups=groups)
+    assert kv.keys[0] is kv.keys[2] is kv.keys[3] is kv.keys[5] and kv.values[1] is kv.values[6]
+    assert kv.keys[0] is not kv.keys[1]
+    assert 7 * kv_bytes_per_block(CONFIG, 4, torch.float32, groups) == 2 * kv_bytes_per_block(CONFIG, 4, torch.float32)
+    kv.keys[0][1] = 5.0
+    kv.move_blocks(copies=[BlockCopy(BlockId(1), BlockId(2))])
+    assert bool((kv.keys[5][2] == 5.0).all())
+
+
+@pytest.mark.parametrize("kinds", ["FFF", "www", "F"])
+def test_layers_that_are_all_alike_are_one_group(kinds: str) -> None:
+    groups = kv_groups(windowed(kinds))
+    assert groups.num_window_groups == groups.window == 0
+    assert groups.places == tuple(range(len(kinds)))
+
+
+def test_what_lies_behind_other_windows_is_not_exchanged() -> None:
+    layouts = {
+        KvCache(config, 2, 4, torch.float32, CPU, groups=kv_groups(config)).host.layout
+        for config in (CONFIG, windowed("wwFwwwF", window=8), windowed("wFwF"), windowed("FF"))
+    }
+    assert len(layouts) == 4
