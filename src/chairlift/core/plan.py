@@ -49,6 +49,13 @@ class BlockCopy(NamedTuple):
     target: BlockId
 
 
+class AdapterSlot(NamedTuple):
+    """An adapter, and the place on the device where its matrices are."""
+
+    adapter: int
+    slot: int
+
+
 class StepPlan(NamedTuple):
     step: int
     chunks: tuple[Chunk, ...]  # decodes first, then those with drafts, then prompt chunks; none: only swap_outs
@@ -62,6 +69,8 @@ class StepPlan(NamedTuple):
     # Requests that have another block table than in the plans before, in this one or later; any other table has at most
     # been appended to.
     new_tables: tuple[RequestId, ...] = ()
+    adapters: tuple[AdapterSlot, ...] = ()  # of its chunks' requests, each once
+    loads: tuple[AdapterSlot, ...] = ()  # of these: to be copied to their slots before anything is computed
 
     @property
     def num_decoding(self) -> int:

@@ -23,6 +23,7 @@ class Batch:
     num_decodes: int
     max_context: int
     logit_rows: Tensor | None  # int [S]: rows whose logits are wanted; None: all, in order
+    adapters: Tensor | None = None  # int64 [T]: the slot of each row's adapter, -1: none; None: no row has one
 
 
 class Weight(Protocol):

@@ -104,7 +104,7 @@ class Tables:
         # The last known token is always computed: the next one is sampled from its logits. Cached prompt tokens are
         # not computed, so a prompt that is still to be scored cannot use them.
         limit = len(progress.tokens) - 1 if progress.is_scored else 0
-        return self.pool.find(request.attributes.cache_salt, progress.tokens, limit)
+        return self.pool.find(request.attributes.prefix_root, progress.tokens, limit)
 
     def grow(self, progress: Progress) -> None:
         """Make room for the next token in a block that no other table lists."""
@@ -146,7 +146,7 @@ class Tables:
             return
         size = self.pool.block_size
         if progress.num_published == 0:
-            progress.content = progress.request.attributes.cache_salt
+            progress.content = progress.request.attributes.prefix_root
         for i in range(progress.num_published, num_full):
             tokens = tuple(progress.tokens[i * size : (i + 1) * size])
             progress.content = self.pool.publish(progress.blocks[i], progress.content, tokens)

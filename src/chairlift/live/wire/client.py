@@ -373,7 +373,7 @@ class EngineClient:
             return
         attributes = generation.attributes
         num_moved = 0 if message.ticket is None else message.ticket.num_tokens
-        replica = self._routing.route(tokens, attributes.cache_salt, attributes.user, takers, num_moved)
+        replica = self._routing.route(tokens, attributes.prefix_root, attributes.user, takers, num_moved)
         for failure in self._routing.failures:
             _log.warning("%s; the least loaded replica is chosen from here on", failure)
         self._routing.failures.clear()

@@ -34,6 +34,12 @@ def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int],
     ends = np.cumsum(num_sampled)
     logit_rows = np.repeat(starts[1:] - ends, num_sampled) + np.arange(num_sampled.sum())
 
+    adapters = None
+    if plan.adapters:
+        slots_of = dict(plan.adapters)
+        each = np.fromiter((slots_of.get(chunk.request.attributes.adapter, -1) for chunk in chunks), np.int64)
+        adapters = torch.from_numpy(np.repeat(each, counts)).to(device)
+
     def put(values: NDArray[np.int64], dtype: torch.dtype) -> torch.Tensor:
         return torch.from_numpy(values).to(device, dtype)
 
@@ -47,6 +53,7 @@ def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int],
         num_decodes=plan.num_decodes,
         max_context=int(contexts.max()),
         logit_rows=put(logit_rows, torch.int64) if len(logit_rows) < starts[-1] else None,
+        adapters=adapters,
     )
 
 

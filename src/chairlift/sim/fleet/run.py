@@ -158,7 +158,7 @@ class ReplicaRun:
             return
         attributes = request.attributes
         tokens = request.prompt + request.output if request.output else request.prompt
-        index = self.routing.route(tokens, attributes.cache_salt, attributes.user, among)
+        index = self.routing.route(tokens, attributes.prefix_root, attributes.user, among)
         replica = self.replicas[index]
         assert replica is not None
         before = replica.wake_at
