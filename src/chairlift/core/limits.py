@@ -17,6 +17,7 @@ class Limits:
     max_step_tokens: int  # tokens computed in a step, prompts and decodes together
     max_step_prompts: int = 0  # requests that may compute prompt tokens in one step; 0: no limit
     max_drafts: int = 0  # tokens that may be drafted for a request in one step; 0: nothing is drafted
+    num_adapter_slots: int = 0  # adapters that steps may be computed with at once; 0: requests have none
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "max_model_len", "block_size", "num_blocks", "max_running", "max_step_tokens"):
