@@ -29,9 +29,12 @@ from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.news import PrefixChanges
+from chairlift.core.routing.replicas import members
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.rules.least_loaded import LeastLoaded
+from chairlift.live.adapters.registry import Adapter
+from chairlift.live.adapters.unloading import Unloading
 from chairlift.live.moving.ticket import Ticket
 from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire import messages
@@ -46,6 +49,7 @@ DEATH, DRAIN, ROLE = "death", "drain", "role"  # why requests move
 _LOOK_S = 0.02  # between two looks for the word how an engine ended
 _MAX_LOOKS = 100
 _REMOTE_LOOKS = 50
+_UNLOAD_S = 0.05  # between two looks whether a request has an adapter
 _log = logging.getLogger(__name__)
 
 # What the engine of a replica that died was busy with; None while it is not known how it ended.
@@ -83,6 +87,7 @@ class EngineClient:
         self._keys = itertools.count(1)
         self._roster = Roster(roles)
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
+        self._unloading: dict[int, Unloading] = {}  # by adapter
         self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
         # A request goes on in another replica: why, and whether with its keys and values.
         self.on_moved: Callable[[str, bool], None] = lambda why, with_kv: None
@@ -165,6 +170,7 @@ class EngineClient:
         expires: float | None = None,
         name: str = "",
         is_traced: bool = False,
+        adapter: Adapter | None = None,
     ) -> Generation:
         """Sends a request that fits the engine (`output_room`). Raises `EngineUnavailable` before the first engine and
         after the last. The listener is not called before this returns."""
@@ -172,8 +178,10 @@ class EngineClient:
             raise EngineUnavailable("the engine is not ready; try again in a moment")
         if params.seed is None and not params.is_greedy:  # here, so that every engine samples the same
             params = replace(params, seed=secrets.randbits(64))
+        if adapter is not None:
+            attributes = replace(attributes, adapter=adapter.number)
         key = next(self._keys)
-        submit = Submit(key, prompt, params, max_output, attributes, expires, name, is_traced)
+        submit = Submit(key, prompt, params, max_output, attributes, expires, name, is_traced, adapter=adapter)
         generation = self._generations[key] = Generation(self, submit, listener)
         self._place(generation, submit, prompt)
         return generation
@@ -194,6 +202,20 @@ class EngineClient:
         if is_there:
             self._send(replica, messages.Drain(is_on))
         return is_there
+
+    async def unload(self, adapter: int) -> None:
+        """Has all replicas forget an adapter that is offered no more; returns when its last request has ended."""
+        while True:
+            asked = self._unloading.setdefault(adapter, Unloading())
+            asked.replicas |= self._roster.ready
+            for replica in members(self._roster.ready):
+                self._send(replica, messages.Unload(adapter))
+            asked.tell()
+            await asked.done.wait()
+            self._unloading.pop(adapter, None)
+            if not any(each.attributes.adapter == adapter for each in self._generations.values()):
+                return
+            await asyncio.sleep(_UNLOAD_S)  # some wait for an engine
 
     @property
     def is_ready(self) -> bool:
@@ -246,6 +268,9 @@ class EngineClient:
             generation = self._generations.get(message.key)
             if generation is not None:
                 self._resume(generation, generation.moving or DRAIN, message.ticket)
+        elif isinstance(message, messages.Unloaded):
+            if message.adapter in self._unloading:
+                self._unloading[message.adapter].lose(replica)
         elif isinstance(message, messages.Prefixes):
             self._learn(replica, message)
         elif isinstance(message, messages.Draining):
@@ -297,6 +322,8 @@ class EngineClient:
     def _forget_replica(self, replica: int) -> None:
         self._routing.end(replica)
         self._roster.go(replica)
+        for unloading in self._unloading.values():
+            unloading.lose(replica)
         if not self._roster.ready:
             self._is_ready.clear()
 
@@ -373,7 +400,9 @@ class EngineClient:
             return
         attributes = generation.attributes
         num_moved = 0 if message.ticket is None else message.ticket.num_tokens
-        replica = self._routing.route(tokens, attributes.prefix_root, attributes.user, takers, num_moved)
+        replica = self._routing.route(
+            tokens, attributes.prefix_root, attributes.user, takers, num_moved, attributes.adapter
+        )
         for failure in self._routing.failures:
             _log.warning("%s; the least loaded replica is chosen from here on", failure)
         self._routing.failures.clear()

@@ -14,7 +14,9 @@ from functools import partial
 from itertools import count
 from typing import TypeVar
 
+from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.params import SamplingParams
+from chairlift.live.adapters.registry import Adapter
 from chairlift.live.processes.interrupts import deferred_interrupts
 from chairlift.live.wire.messages import Abort, Output, Submit
 from chairlift.live.wire.switchboard import Switchboard
@@ -45,9 +47,10 @@ class SharedSwitchboard:
         self._turn_ended = threading.Condition(threading.RLock())
 
     @contextmanager
-    def asking(self, requests: Sequence[Request]) -> Iterator[Subscription]:
+    def asking(self, requests: Sequence[Request], adapter: Adapter | None = None) -> Iterator[Subscription]:
         """Submits requests; the end of the context drops them."""
-        messages = [Submit(next(self._keys), *request) for request in requests]
+        attributes = NO_ATTRIBUTES if adapter is None else Attributes(adapter=adapter.number)
+        messages = [Submit(next(self._keys), *request, attributes, adapter=adapter) for request in requests]
         subscription = Subscription([message.key for message in messages])
         try:
             self.do(partial(self._submit, subscription, messages))
@@ -97,7 +100,9 @@ class SharedSwitchboard:
             try:
                 self._do_calls()
                 self._keep(self._switchboard.step().get(_HERE, ()))
-                return bool(subscription.outputs) or self._switchboard.has_work
+                reading = self._switchboard.reading
+                has_work = self._switchboard.has_work or (reading is not None and reading.wait())
+                return bool(subscription.outputs) or has_work
             finally:
                 self._end_turn()
 

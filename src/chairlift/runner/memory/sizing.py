@@ -31,6 +31,7 @@ def limits_without_pool(settings: Settings, config: ModelConfig, device: torch.d
         max_running=max_running,
         max_step_tokens=settings.max_step_tokens or max(_MAX_STEP_TOKENS[device.type], max_running),
         max_step_prompts=settings.max_step_prompts,
+        num_adapter_slots=settings.max_loras if settings.has_adapters else 0,
     )
 
 

@@ -5,15 +5,20 @@ Always: ranks of one engine choose the same, each for its part of the model.
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from chairlift.config.adapters.adapter import read_adapter
 from chairlift.config.gguf.header import read_header
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.config.shards import Rank, shard
 from chairlift.config.source import Source
 from chairlift.core.limits import Limits
+from chairlift.runner.adapters.low_rank import HostAdapter, make_host_adapter
+from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.kernels import (
     check_exact,
@@ -125,3 +130,12 @@ def open_tensors(
     if source.kind == "gguf":
         return GgufTensors(read_header(source.path), threads)
     return CkptTensors(source.path) if source.kind == "ckpt" else HfTensors(source.path)
+
+
+def adapter_store(settings: Settings, config: ModelConfig, chosen: Choices) -> AdapterStore[Any]:
+    """The adapters of the host, as the device's slots take them."""
+
+    def read(folder: Path) -> HostAdapter:
+        return make_host_adapter(read_adapter(folder, config, settings.max_lora_rank), chosen.ops, chosen.dtype)
+
+    return AdapterStore(read, settings.lora_memory)
