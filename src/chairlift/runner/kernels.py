@@ -171,7 +171,7 @@ def make_runner(
     if kernels == "triton":
         from chairlift.runner.cuda.runner import CudaRunner
 
-        return CudaRunner(model, kv, device, limits, flash, exact, matchers, max_graphs)
+        return CudaRunner(model, kv, device, limits, flash, exact, matchers, max_graphs, adapters=adapters)
     if kernels == "native":
         from chairlift.runner.native.ops import NativeOps
         from chairlift.runner.native.tape import TapedDecoder

@@ -1,7 +1,7 @@
 """The operations of a model, as a protocol: `TorchOps` runs anywhere, the others are faster on one kind of device."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -23,7 +23,8 @@ class Batch:
     num_decodes: int
     max_context: int
     logit_rows: Tensor | None  # int [S]: rows whose logits are wanted; None: all, in order
-    adapters: Tensor | None = None  # int64 [T]: the slot of each row's adapter, -1: none; None: no row has one
+    # int64 [T]: the slot of each row's adapter, -1: none; None: no row has one, or the operations know them otherwise
+    adapters: Tensor | None = field(default=None, kw_only=True)
 
 
 class Weight(Protocol):

@@ -17,7 +17,7 @@ from chairlift.core.errors import InvalidConfig
 CONFIG_FILE = "adapter_config.json"
 _MAX_RANK = 65536
 # Values that ask for nothing.
-_NEUTRAL = (None, False, "", [], {}, "none")
+_NEUTRAL: tuple[object, ...] = (None, False, "", [], {}, "none")
 _REFUSED = {
     "use_dora": "DoRA is not supported",
     "modules_to_save": "whole matrices of an adapter are not supported",

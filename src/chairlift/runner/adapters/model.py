@@ -8,18 +8,18 @@ Always: rows without an adapter get the base's numbers. Knows slots, not adapter
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from chairlift.config.adapters.adapter import ROLES
 from chairlift.core.plan import AdapterSlot
 from chairlift.runner.adapters.low_rank import HostAdapter, MatrixKey
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.model import Decoder, Model, OnLayer, nothing
 from chairlift.runner.ops import Batch, Weight
 
+Wrap = Callable[[Weight, MatrixKey, bool], Weight]  # a weight, which it is, and whether its rows were chosen
 Group = tuple[int, Tensor | None]  # a slot and its rows; None: all
 
 
@@ -29,22 +29,22 @@ class HostSlots:
     def __init__(self, store: AdapterStore[HostAdapter], num_slots: int) -> None:
         self._store = store
         self._adapters: list[HostAdapter | None] = [None] * num_slots
-        self._groups: dict[int, list[Group]] = {}  # by number of rows
+        self._rows: tuple[list[Group], list[Group]] = [], []  # of all rows, and of those whose logits are wanted
 
     def load(self, loads: Sequence[AdapterSlot]) -> None:
         for adapter, slot in loads:
             self._adapters[slot] = self._store.get(adapter)
 
     def begin(self, batch: Batch) -> None:
-        """The last layer goes on with the rows whose logits are wanted; as many are the same ones."""
         assert batch.adapters is not None
-        self._groups = {len(batch.adapters): _groups(batch.adapters)}
-        if batch.logit_rows is not None:
-            self._groups[len(batch.logit_rows)] = _groups(batch.adapters[batch.logit_rows])
+        everywhere = _groups(batch.adapters)
+        chosen = everywhere if batch.logit_rows is None else _groups(batch.adapters[batch.logit_rows])
+        self._rows = everywhere, chosen
 
-    def add(self, key: MatrixKey, x: Tensor, out: Tensor) -> None:
-        """What the adapters of the rows add to a base product."""
-        for slot, rows in self._groups[len(x)]:
+    def add(self, key: MatrixKey, is_chosen: bool, x: Tensor, out: Tensor) -> None:
+        """What the adapters of the rows add to a base product. is_chosen: these are the rows whose logits are
+        wanted."""
+        for slot, rows in self._rows[is_chosen]:
             adapter = self._adapters[slot]
             assert adapter is not None
             low_rank = adapter.matrices.get(key)
@@ -65,15 +65,20 @@ def _groups(slots: Tensor) -> list[Group]:
     return [(slot, torch.nonzero(slots == slot).flatten()) for slot in found]
 
 
+class AddsAdapters(Protocol):
+    def add(self, key: MatrixKey, is_chosen: bool, x: Tensor, out: Tensor) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class AdaptedWeight:
     base: Weight
     key: MatrixKey
-    slots: HostSlots
+    is_chosen: bool  # its rows are those whose logits are wanted
+    slots: AddsAdapters
 
     def linear(self, x: Tensor) -> Tensor:
         out = self.base.linear(x)
-        self.slots.add(self.key, x, out)
+        self.slots.add(self.key, self.is_chosen, x, out)
         return out
 
     def logits(self, x: Tensor) -> Tensor:
@@ -88,7 +93,7 @@ class AdaptedModel:
 
     def __init__(self, decoder: Decoder, base: Model[Any], slots: HostSlots) -> None:
         self._base = base
-        self._adapted = with_weights(decoder, lambda weight, key: AdaptedWeight(weight, key, slots))
+        self._adapted = adapted(decoder, slots)
         self.slots = slots
         self.config, self.ops, self.logits = decoder.config, decoder.ops, decoder.logits
 
@@ -99,10 +104,24 @@ class AdaptedModel:
         return self._adapted.hidden(batch, kv, on_layer)
 
 
-def with_weights(decoder: Decoder, wrap: Callable[[Weight, MatrixKey], Weight]) -> Decoder:
-    """The same decoder with each matrix of its layers wrapped: `wrap(weight, key)`."""
-    layers = [
-        replace(layer, **{role: wrap(getattr(layer, role), (index, role)) for role in ROLES})
-        for index, layer in enumerate(decoder.layers)
-    ]
+def adapted(decoder: Decoder, slots: AddsAdapters) -> Decoder:
+    """The same decoder, with what the adapters in these slots add."""
+    return with_weights(decoder, lambda weight, key, is_chosen: AdaptedWeight(weight, key, is_chosen, slots))
+
+
+def with_weights(decoder: Decoder, wrap: Wrap) -> Decoder:
+    """The same decoder with each matrix of its layers wrapped. After the last attention, only rows whose logits are
+    wanted go on."""
+    layers = []
+    for index, layer in enumerate(decoder.layers):
+        is_last = index == len(decoder.layers) - 1
+        layers.append(
+            replace(
+                layer,
+                qkv=wrap(layer.qkv, (index, "qkv"), False),
+                output=wrap(layer.output, (index, "output"), is_last),
+                gate_up=wrap(layer.gate_up, (index, "gate_up"), is_last),
+                down=wrap(layer.down, (index, "down"), is_last),
+            )
+        )
     return replace(decoder, layers=tuple(layers))

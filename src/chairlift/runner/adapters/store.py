@@ -22,8 +22,9 @@ A = TypeVar("A", bound=Sized)
 
 
 class AdapterStore(Generic[A]):
-    def __init__(self, read: Callable[[Path], A], max_bytes: int) -> None:
-        """`read` raises `InvalidConfig`."""
+    def __init__(self, read: Callable[[Path], A], max_bytes: int, max_rank: int = 64) -> None:
+        """`read` raises `InvalidConfig`, and for an adapter of a higher rank."""
+        self.max_rank = max_rank
         self._read = read
         self._max_bytes = max_bytes
         self._kept: OrderedDict[int, A] = OrderedDict()  # least recently used first

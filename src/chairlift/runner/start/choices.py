@@ -17,7 +17,7 @@ from chairlift.config.settings import Settings
 from chairlift.config.shards import Rank, shard
 from chairlift.config.source import Source
 from chairlift.core.limits import Limits
-from chairlift.runner.adapters.low_rank import HostAdapter, make_host_adapter
+from chairlift.runner.adapters.low_rank import make_host_adapter
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.kernels import (
@@ -135,7 +135,12 @@ def open_tensors(
 def adapter_store(settings: Settings, config: ModelConfig, chosen: Choices) -> AdapterStore[Any]:
     """The adapters of the host, as the device's slots take them."""
 
-    def read(folder: Path) -> HostAdapter:
-        return make_host_adapter(read_adapter(folder, config, settings.max_lora_rank), chosen.ops, chosen.dtype)
+    def read(folder: Path) -> Any:
+        spec = read_adapter(folder, config, settings.max_lora_rank)
+        if chosen.kernels != "triton":
+            return make_host_adapter(spec, chosen.ops, chosen.dtype)
+        from chairlift.runner.cuda.adapters.slots import make_flat_adapter
 
-    return AdapterStore(read, settings.lora_memory)
+        return make_flat_adapter(spec, config, chosen.dtype, chosen.device)
+
+    return AdapterStore(read, settings.lora_memory, settings.max_lora_rank)

@@ -18,6 +18,7 @@ from chairlift.runner.sampling.table import SamplingTable
 
 _NO_MOVES = words((), 2)
 _NO_SCORES = words((), 3), np.zeros(0, np.int32)
+_NO_ADAPTERS = np.zeros(0, np.int32)
 
 
 class HostPart:
@@ -41,8 +42,9 @@ class HostPart:
         moves = _moves(plan.swap_outs), _moves(plan.swap_ins), _moves(plan.copies)
         sampling = sampling_rows(self._table, columns)
         return StepInput(
-            plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling, *_prompt_scores(plan)
-        )
+            plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling,
+            *_prompt_scores(plan), _adapters(plan, counts),
+        )  # fmt: skip
 
     def skip(self, plan: StepPlan) -> None:
         """A plan that computes nothing still tells which tables are others."""
@@ -55,6 +57,15 @@ class HostPart:
 
 def _moves(moves: Sequence[BlockCopy]) -> Words:
     return words(moves, 2) if moves else _NO_MOVES
+
+
+def _adapters(plan: StepPlan, counts: Words) -> Words:
+    """The slot of each token's adapter."""
+    if not plan.adapters:
+        return _NO_ADAPTERS
+    slots = dict(plan.adapters)
+    each = [slots.get(chunk.request.attributes.adapter, -1) for chunk in plan.chunks]
+    return np.repeat(np.array(each, np.int32), counts)
 
 
 def _prompt_scores(plan: StepPlan) -> tuple[Words, Words]:
