@@ -117,6 +117,11 @@ def work(world: World, worker: int) -> None:
                 world.fault(f"{type(error).__name__}: {error}")
 
 
+def processes(served: Served) -> list[int]:
+    largest, others = served.pids()
+    return sorted([largest, *others])
+
+
 def memory_mib(served: Served) -> float:
     parent = psutil.Process(served.process.pid)
     return sum(process.memory_info().rss for process in (parent, *parent.children(recursive=True))) / 2**20
@@ -128,7 +133,7 @@ def drive(served: Served, folder: Path, args: argparse.Namespace) -> dict[str, o
     world = World(served.url, admin[1], folder, args.adapters, time.monotonic() + 60 * args.minutes)
     with httpx.Client(timeout=120) as http:
         world.base = ask(http, world, "tiny")
-    before = sorted(served.pids()[1])
+    before = processes(served)
     threads = [threading.Thread(target=work, args=(world, i), name=f"worker {i}") for i in range(1 + args.workers)]
     for thread in threads:
         thread.start()
@@ -140,7 +145,7 @@ def drive(served: Served, folder: Path, args: argparse.Namespace) -> dict[str, o
         thread.join()
     fifth = max(1, len(looks) // 5)
     first, last = statistics.median(looks[fifth : 2 * fifth] or looks), statistics.median(looks[-fifth:])
-    if sorted(served.pids()[1]) != before:
+    if processes(served) != before:
         world.fault("a process was replaced")
     return {
         "minutes": args.minutes, **world.counts, "adapters used": len(world.texts), "memory_mib": round(last),
