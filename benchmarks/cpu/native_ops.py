@@ -29,7 +29,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps
-from chairlift.runner.ops import Attention, Batch, Weight
+from chairlift.runner.ops import Attention, Batch, Norm, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.sampling.sampler import choose
 from chairlift.runner.sampling.table import BatchTable
@@ -63,7 +63,7 @@ class Model:
         self.shape, self.ops = shape, ops
         self.weights = [ops.weight(matrix(n, k)) for n, k in shape.matrices()]
         self.head = self.weights[-1]
-        self.gain = torch.ones(shape.hidden)
+        self.norm = Norm(torch.ones(shape.hidden), 1e-5)
         rotation = Rotation(theta=10000.0)
         spec = AttentionSpec(
             num_heads=shape.heads, num_kv_heads=shape.kv_heads, head_dim=shape.head_dim, scale=shape.head_dim**-0.5,
@@ -82,17 +82,17 @@ class Model:
         residual = torch.zeros_like(x)
         for i in range(shape.layers):
             qkv, output, gate_up, down = self.weights[4 * i : 4 * i + 4]
-            x, residual = call("norm", ops.add_rms_norm, x, residual, self.gain, 1e-5)
+            x, residual = call("norm", ops.add_norm, x, residual, self.norm)
             x = call("qkv", qkv.linear, x)
             keys, values = self.keys[i], self.values[i]
             q = call("rotate", ops.rotate_and_store, x, self.attention, keys, values, batch)
             x = call("attention", ops.attention, q, self.attention.spec, keys, values, batch)
             x = call("output", output.linear, x)
-            x, residual = call("norm", ops.add_rms_norm, x, residual, self.gain, 1e-5)
+            x, residual = call("norm", ops.add_norm, x, residual, self.norm)
             x = call("gate_up", gate_up.linear, x)
             x = call("activation", ops.activate, x, "silu")
             x = call("down", down.linear, x)
-        x, _ = call("norm", ops.add_rms_norm, x, residual, self.gain, 1e-5)
+        x, _ = call("norm", ops.add_norm, x, residual, self.norm)
         logits = call("head", self.head.logits, x[batch.logit_rows])
         call("argmax", ops.argmax, logits)
 

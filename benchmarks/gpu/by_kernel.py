@@ -44,7 +44,7 @@ from chairlift.runner.cuda.sampling.rows import DRAW_WIDTH
 from chairlift.runner.cuda.sampling.sampler import draw
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.layout import QUERIES
-from chairlift.runner.ops import Attention
+from chairlift.runner.ops import Attention, Norm
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)
 COPIES = 8  # of what a kernel reads: together more than the cache holds
@@ -225,7 +225,7 @@ def _small(config: ModelConfig, count: int) -> Row:
     qkv = drawn(count, (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim)
     gate_up = drawn(count, 2 * inner.width)
     kernels: dict[str, Callable[[int], object]] = {
-        "norm us": lambda _: ops.add_rms_norm(x, residual, gain, 1e-5),
+        "norm us": lambda _: ops.add_norm(x, residual, Norm(gain, 1e-5)),
         "rotation us": lambda _: ops.rotate_and_store(qkv, heads, keys, values, batch),
         "activation us": lambda _: ops.activate(gate_up, inner.activation),
     }

@@ -11,6 +11,11 @@ from pathlib import Path
 
 import torch
 
+from chairlift.config.families.cohere import COHERE2
+from chairlift.config.families.family import Family
+from chairlift.config.families.olmo import OLMO2
+from chairlift.config.families.phi import PHI3
+from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Token
@@ -36,6 +41,12 @@ DTYPE = torch.bfloat16
 BLOCK_SIZE = 16
 MAX_LEN = 4096
 _KV_BYTES = 64 << 30
+
+
+def _declared(family: Family, **keys: float) -> ModelConfig:
+    return family.model(Fields(family.architecture, {"max_position_embeddings": MAX_LEN, **keys}))
+
+
 SHAPES = {
     "llama2-7b": uniform_model(
         architecture="LlamaForCausalLM", hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, head_dim=128,
@@ -49,6 +60,19 @@ SHAPES = {
         architecture="Qwen3ForCausalLM", hidden_size=4096, num_layers=36, num_heads=32, num_kv_heads=8, head_dim=128,
         intermediate_size=12288, vocab_size=151936, max_model_len=MAX_LEN, rms_norm_eps=1e-6, rope_theta=1000000.0,
         has_qk_norm=True,
+    ),
+    "phi4": _declared(
+        PHI3, hidden_size=5120, num_hidden_layers=40, num_attention_heads=40, num_key_value_heads=10,
+        intermediate_size=17920, vocab_size=100352, rope_theta=250000.0,
+    ),
+    # Norms over all heads; centred norms and branches in parallel.
+    "olmo2-7b": _declared(
+        OLMO2, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=32,
+        intermediate_size=11008, vocab_size=100352, rope_theta=500000.0,
+    ),
+    "command-r7b": _declared(
+        COHERE2, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
+        intermediate_size=14336, vocab_size=256000, rope_theta=50000.0,
     ),
 }  # fmt: skip
 

@@ -116,7 +116,7 @@ async def compare_request(folder: Path) -> None:
 def compare_model(turns: int, folder: Path) -> None:
     model = find_model(Settings())
     loaded = load(model)
-    switchboard, _ = assemble_watched(model, loaded, folder, StepNote(folder / "steps"), 1)
+    switchboard, *_ = assemble_watched(model, loaded, folder, StepNote(folder / "steps"), 1)
     engine = switchboard.engine
     runner, observer = engine.runner, engine.observer
     ratios: list[tuple[float, float]] = []

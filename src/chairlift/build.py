@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from chairlift.config.adapters.adapter import read_adapter
 from chairlift.config.cluster_key import read_key
+from chairlift.config.embedding.find import load_for_task
+from chairlift.config.embedding.serve import for_embedding
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.options.rules import make_router
 from chairlift.config.options.values import check_new
 from chairlift.config.settings import LlmServing, Settings
-from chairlift.config.source import Source, find_source, load_model_config
+from chairlift.config.source import Source, find_source
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
@@ -72,7 +74,9 @@ def find_model(settings: Settings) -> ResolvedModel:
 
         named_template(settings.tool_format)  # refused before anything is loaded
     source = find_source(settings, has_weights=settings.load_format != "dummy")
-    config = load_model_config(source)
+    config = load_for_task(source, settings.task)
+    if config.embedding is not None:
+        settings = for_embedding(settings)
     if source.is_embedded:  # so small a model wanders when sampled: greedy by default
         config = replace(config, sampling=SamplingDefaults(temperature=0.0))
     if settings.tokenizer is not None or settings.compat != LlmServing():
@@ -96,6 +100,10 @@ def load(model: ResolvedModel, on_rank_death: OnDeath = lambda _: None) -> "Load
         preload()
     from chairlift.runner.start.load import load_runner
 
+    if model.config.embedding is not None:
+        from chairlift.runner.embedding.load import load_embedder
+
+        return load_embedder(model.settings, model.source, model.config)
     gc.freeze()  # imports are permanent: spares the many collections of memory measurement
     if model.settings.tensor_parallel == 1:
         return load_runner(model.settings, model.source, model.config)
@@ -151,7 +159,7 @@ def check_save_logits(settings: Settings) -> None:
 
 def assemble_watched(
     model: ResolvedModel, loaded: "Loaded", metrics: Path, note: StepNote, start: int, replica: int = 0
-) -> tuple[Switchboard, View]:
+) -> tuple[Switchboard, View, EngineMetrics]:
     """An engine that times and notes its steps: for the page, for the metrics in that folder, and to tell what a dead
     engine was computing. `start` counts the engines of a server, from 1."""
     from chairlift.runner.hooks import ShowsLayers
@@ -170,7 +178,7 @@ def assemble_watched(
     view = View(engine.scheduler, engine.clock, stopwatch, start, lambda: device.latest)
     counting = EngineMetrics(store, engine.scheduler, stopwatch, replica)
     engine.observer = _observer([counting, *_recorders(model, loaded, rules, engine), view])
-    return switchboard, view
+    return switchboard, view, counting
 
 
 def assemble_served(
@@ -191,7 +199,7 @@ def assemble_served(
     from chairlift.runner.memory.malloc import return_freed_memory
     from chairlift.runner.start.warm_up import prepare
 
-    switchboard, view = assemble_watched(model, loaded, metrics, note, start, replica)
+    switchboard, view, counting = assemble_watched(model, loaded, metrics, note, start, replica)
     queued = _tell_routers(switchboard.engine, model.settings) if model.settings.has_others else None
     switchboard.moves = _moves(switchboard.engine, model, loaded, pieces)
     moves_kv = switchboard.moves is not None
@@ -199,13 +207,21 @@ def assemble_served(
         address,
         switchboard,
         view,
-        EngineInfo(loaded.limits, loaded.dtype, loaded.device, loaded.fingerprint, moves_kv=moves_kv),
+        EngineInfo(
+            loaded.limits,
+            loaded.dtype,
+            loaded.device,
+            loaded.fingerprint,
+            moves_kv=moves_kv,
+            counts_users=switchboard.engine.scheduler.counts_users,
+        ),
         partial(prepare, loaded.runner),
         note,
         return_freed_memory,
         model.settings.engine_timeout / 4 or None,
         queued,
         None if public is None else (public, Curve(read_key(model.settings.cluster_key))),
+        counting,
     )
 
 

@@ -20,11 +20,12 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import PARAMS, SamplingParams
+from chairlift.embeddings import Embedding
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.text.chat import render
 from chairlift.text.find import load_tokenizer
-from chairlift.text.prompt_forms import TokenIds, read_chat, read_chats, read_prompt, read_prompts
+from chairlift.text.prompt_forms import TokenIds, read_chat, read_chats, read_prompt, read_prompts, read_texts
 from chairlift.text.responses.reading.events import Content, Reasoning
 from chairlift.text.responses.reading.gathered import Piece, Pieces, ToolCall
 from chairlift.text.responses.templates.model_format import format_of
@@ -32,6 +33,7 @@ from chairlift.text.responses.tools.choice import read_allowed, read_choice
 from chairlift.text.responses.turn import Asked, ChatTurn, ReadAs, turn_of
 from chairlift.text.stream import TextStream
 from chairlift.text.structured.checker import StructuredChecker
+from chairlift.text.vectors import Vectors
 
 __all__ = ["LLM", "Completion", "Content", "Reasoning", "Sample", "SamplingParams", "Stats", "ToolCall"]
 
@@ -95,6 +97,9 @@ class LLM:
         self._eos_ids = model.config.eos_ids
         self._structured = StructuredChecker(self.tokenizer, model.config.vocab_size, model.config.eos_ids)
         self._shared = SharedSwitchboard(self._switchboard)
+        self._embedding: Embedding | None = None
+        if model.config.embedding is not None:
+            self._embedding = Embedding(self.tokenizer, model.config.embedding, loaded.limits, self._shared)
         # Loaded objects are permanent: scanning them for cycles takes 0.1 s, in which the device would run dry.
         gc.collect()
         gc.freeze()
@@ -194,6 +199,45 @@ class LLM:
         pieces = Pieces(stream.new_call_id)
         return self._streamed(request, stream, lambda _: pieces.of(stream.events()))
 
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
+        truncate_prompt_tokens: int | None = None,
+    ) -> Vectors:
+        """Vectors [N, dimensions] in float32, by a model that makes them; of a single text one vector. `prompt_name`:
+        one of the model's prompts to put before each text; `truncate_prompt_tokens`: to cut longer texts to, -1: to as
+        many as fit."""
+        listed = [texts] if isinstance(texts, str) else texts
+        made = self._embedder().embed(read_texts(listed, "texts"), prompt_name, dimensions, truncate_prompt_tokens)
+        return made[0] if isinstance(texts, str) else made
+
+    def score(
+        self,
+        query: str | Sequence[str],
+        documents: str | Sequence[str],
+        *,
+        truncate_prompt_tokens: int | None = None,
+    ) -> list[float]:
+        """How well each document answers the query, or its own query where there are several: by a model that scores
+        pairs, or by the similarity of vectors."""
+        second = read_texts([documents] if isinstance(documents, str) else documents, "documents")
+        first = [query] * len(second) if isinstance(query, str) else read_texts(query, "query")
+        if len(first) != len(second):
+            raise InvalidRequest("query", f"{len(first)} queries for {len(second)} documents; give one, or as many")
+        return self._embedder().score(first, second, truncate_prompt_tokens)
+
+    def _check_makes_text(self) -> None:
+        if self._embedding is not None:
+            raise InvalidRequest("model", "makes vectors or scores and no text; use embed or score")
+
+    def _embedder(self) -> Embedding:
+        if self._embedding is None:
+            raise InvalidRequest("model", 'makes text; for vectors of it use LLM(..., task="embed")')
+        return self._embedding
+
     def _streamed(
         self, request: Request, stream: Stream, read: Callable[[str], Iterable[T]]
     ) -> Generator[T, None, None]:
@@ -217,6 +261,7 @@ class LLM:
         tool_choice: str | Mapping[str, Any] | None,
         options: ChatOptions,
     ) -> ChatTurn:
+        self._check_makes_text()
         _check_known(options)
         asked = Asked(
             messages=chat,
@@ -258,6 +303,7 @@ class LLM:
         return list(params)
 
     def _request(self, prompt: str | TokenIds, params: SamplingParams) -> Request:
+        self._check_makes_text()
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         if params.structured is not None:
             self._structured.check(params.structured, params.max_tokens)

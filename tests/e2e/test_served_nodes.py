@@ -16,9 +16,12 @@ import pytest
 from chairlift.config.cluster_key import make_key
 from fakes.cluster import Node, ended, start_node
 from fakes.patience import HANG_S, wait_until
+from fakes.scrapes import Scrape
 from fakes.served import Served, chairlift, serve
 
 pytestmark = pytest.mark.slow
+
+BY_REPLICA = "chairlift_replica_"
 
 ASKED: list[dict[str, Any]] = [
     {"prompt": "the lift " * (1 + 9 * i), "max_tokens": 300, "ignore_eos": True, "seed": i, "logprobs": 1,
@@ -45,6 +48,9 @@ class Cluster:
         assert found is not None
         loads: list[dict[str, Any]] = httpx.get(f"{found[1]}/admin/replicas", timeout=HANG_S).json()
         return loads
+
+    def scrape(self) -> Scrape:
+        return Scrape(httpx.get(f"{self.served.url}/metrics", timeout=HANG_S).text)
 
     def num_ready(self) -> int:
         return sum(each["state"] == "ready" for each in self.states())
@@ -104,6 +110,17 @@ def test_kills_and_drains_of_nodes_change_no_answer(cluster: Cluster) -> None:
         assert [each.result() for each in answers] == undisturbed
         assert cluster.nodes[1].process.wait(HANG_S) == 0
         wait_until(lambda: "has left" in cluster.served.output)
+    wait_until(lambda: cluster.scrape().value("chairlift_members") == 1)
+    scrape, numbers = cluster.scrape(), [str(each["replica"]) for each in cluster.states() if each["state"] == "ready"]
+    assert {dict(labels)["replica"] for name, labels in scrape.samples if name.startswith(BY_REPLICA)} == {*numbers}
+    assert scrape.value("chairlift_drains_total") == 1
+    assert scrape.value("chairlift_requests_moved_total", why="drain") >= 1
+    assert scrape.value("chairlift_replica_requests_moved_total") >= 1
+    own, others = (scrape.value("chairlift_replica_generated_tokens_total", replica=each) for each in numbers)
+    assert own > 0
+    assert others > 0
+    assert scrape.value("chairlift_generated_tokens_total") > own + others  # those that are gone have made some
+    wait_until(lambda: cluster.scrape().value("chairlift_requests_running") == 0)
 
 
 def test_a_node_that_does_not_fit_is_refused_in_one_line_on_both_sides(cluster: Cluster, tmp_path: Path) -> None:
@@ -121,6 +138,9 @@ def test_a_node_that_does_not_fit_is_refused_in_one_line_on_both_sides(cluster: 
     assert locked_out.returncode == 2
     assert "another cluster key" in locked_out.stderr.splitlines()[-1]
     wait_until(lambda: "was turned away" in cluster.served.output)
+    wait_until(lambda: cluster.scrape().value("chairlift_connections_turned_away_total") >= 1)
+    assert cluster.scrape().value("chairlift_joins_refused_total", reason="memory") == 1
+    assert cluster.scrape().value("chairlift_joins_refused_total", reason="model") == 1
     keyless = chairlift(*node)
     assert "chairlift cluster-key FILE" in keyless.stderr
     taken = chairlift(*node, "--cluster-key", cluster.key, "--address", cluster.join)

@@ -27,6 +27,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 DEFAULT = [("llama", "torch", "float32"), ("qwen3", "torch", "bfloat16"), ("tied", "torch", "float32"),
            ("qwen2", "native", "bfloat16"), ("mistral", "native", "float32"), ("gemma2", "native", "bfloat16"),
            ("gemma3", "native", "float32"), ("declared", "native", "float32")]  # fmt: skip
+# Families whose layers are made of the same parts: one axis by default.
+BRIEF = [("phi3", "native", "float32"), ("granite", "native", "bfloat16"), ("granite4", "native", "float32"),
+         ("smollm3", "native", "bfloat16"), ("glm4", "native", "float32"), ("olmo2", "native", "bfloat16"),
+         ("olmo3", "torch", "float32"), ("exaone4", "native", "float32"), ("seed-oss", "native", "bfloat16"),
+         ("ministral3", "native", "float32"), ("cohere2", "native", "bfloat16"),
+         ("starcoder2", "native", "bfloat16"), ("starcoder2", "torch", "float32")]  # fmt: skip
 TURNS = 3  # there are as many kinds of torch, so a value that takes turns meets one of them, and some native kinds
 Kind = tuple[str, str, str]
 KINDS: list[Kind] = [(config, ops, dtype) for config in CONFIGS for ops in OPS for dtype in DTYPES]
@@ -112,9 +118,9 @@ def check(world: ExactWorld, among: list[ScriptedRequest], proof: str = "", **ru
 
 
 def test_every_family_is_compared_by_default() -> None:
-    compared = {CONFIGS[config].architecture for config, _, _ in DEFAULT}
+    compared = {CONFIGS[config].architecture for config, _, _ in DEFAULT + BRIEF}
     missing = [family.architecture for family in FAMILIES if family.architecture not in compared]
-    assert not missing, f"add to CONFIGS of tests/fakes/exact_world.py and to DEFAULT of {__file__}: {missing}"
+    assert not missing, f"add to CONFIGS of tests/fakes/exact_world.py and to BRIEF of {__file__}: {missing}"
 
 
 @in_turns("max_running", [2, 5, 9], ops=["torch"])
@@ -125,6 +131,11 @@ def test_batch_size_and_arrival_order(world: ExactWorld, max_running: int) -> No
 @in_turns("max_step_tokens", [9, 10, 23, 64, 130], ops=["torch"])
 def test_chunk_boundaries(world: ExactWorld, max_step_tokens: int) -> None:
     check(world, script(3) + neighbours(3), "prompts cut", max_step_tokens=max_step_tokens, prefix_cache=False)
+
+
+@pytest.mark.parametrize("world", [pytest.param(kind, id="-".join(kind)) for kind in BRIEF], indirect=True)
+def test_chunks_of_each_family_among_others(world: ExactWorld) -> None:
+    check(world, script(3) + neighbours(3), "prompts cut", max_step_tokens=40, prefix_cache=False)
 
 
 @in_turns("policy", list(POLICIES))

@@ -3,6 +3,7 @@
 import random
 import zlib
 from collections.abc import Collection
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from chairlift.config.model import (
     LayerSpec,
     ModelConfig,
     Names,
+    QueryGrowth,
     RopeScaling,
     Rotation,
 )
@@ -25,7 +27,54 @@ _SCALINGS = [
 ]  # fmt: skip
 
 
-def random_declaration(seed: int, head_dims: tuple[int, ...] = (8, 16, 24)) -> ModelConfig:
+_HEAD_DIMS = (8, 16, 24)
+
+
+def random_declaration(seed: int, head_dims: tuple[int, ...] = _HEAD_DIMS) -> ModelConfig:
+    """All that layers may have."""
+    plain, rng = plain_declaration(seed, head_dims), random.Random(1000 + seed)
+    return replace(
+        plain,
+        layers=tuple(_widened(layer, rng) for layer in plain.layers),
+        logit_factor=rng.choice([1.0, 0.125, 0.3]),
+        has_centred_norms=rng.random() < 0.3,
+        has_norm_biases=rng.random() < 0.3,
+        names=replace(plain.names, has_paired_rows=rng.random() < 0.4),
+    )
+
+
+def _widened(layer: LayerSpec, rng: random.Random) -> LayerSpec:
+    rotation = layer.attention.rotation and _rotation(layer.attention.rotation, layer.attention.head_dim, rng)
+    has_wide_norm = rng.random() < 0.3
+    attention = replace(
+        layer.attention,
+        rotation=rotation,
+        has_output_bias=rng.random() < 0.3,
+        has_qk_norm=layer.attention.has_qk_norm and not has_wide_norm,
+        has_wide_qk_norm=has_wide_norm,
+        growth=rng.choice([None, None, QueryGrowth(beta=0.4, length=7)]),
+    )
+    is_parallel = layer.has_norm_before and rng.random() < 0.4
+    feed_forward = replace(layer.feed_forward, has_gate=rng.random() < 0.7, has_bias=rng.random() < 0.3)
+    return replace(layer, attention=attention, feed_forward=feed_forward, is_parallel=is_parallel)
+
+
+def _rotation(plain: Rotation, head_dim: int, rng: random.Random) -> Rotation:
+    num_turned = rng.choice([0, 0, head_dim // 2, head_dim - 2])
+    pairs = (num_turned or head_dim) // 2
+    yarn = RopeScaling(
+        kind="yarn", factor=4.0, original_max_len=16, beta_fast=3.0, beta_slow=0.2, is_truncated=rng.random() < 0.5,
+        attention_factor=1.14,
+    )  # fmt: skip
+    longrope = RopeScaling(
+        kind="longrope", original_max_len=rng.choice([MAX_LEN - 1, MAX_LEN]), attention_factor=1.2,
+        short_factors=tuple(1 + i / 9 for i in range(pairs)), long_factors=tuple(1 + i for i in range(pairs)),
+    )  # fmt: skip
+    return replace(plain, scaling=rng.choice([plain.scaling, plain.scaling, yarn, longrope]), num_turned=num_turned)
+
+
+def plain_declaration(seed: int, head_dims: tuple[int, ...] = _HEAD_DIMS) -> ModelConfig:
+    """What every device computes, MindSpore's too."""
     rng = random.Random(seed)
     is_fused = rng.random() < 0.3
     names = Names(

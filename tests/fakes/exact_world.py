@@ -8,8 +8,18 @@ from typing import Any
 import torch
 
 from chairlift.build import make_engine
+from chairlift.config.families.cohere import COHERE2
+from chairlift.config.families.exaone import EXAONE4
 from chairlift.config.families.family import Family
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
+from chairlift.config.families.glm import GLM4
+from chairlift.config.families.granite import GRANITE, GRANITE4
+from chairlift.config.families.ministral import MINISTRAL3
+from chairlift.config.families.olmo import OLMO2, OLMO3
+from chairlift.config.families.phi import PHI3
+from chairlift.config.families.seed import SEED_OSS
+from chairlift.config.families.smollm import SMOLLM3
+from chairlift.config.families.starcoder import STARCODER2
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.ids import RequestId
@@ -54,6 +64,8 @@ def read(family: Family, **own: Any) -> ModelConfig:
     return family.model(Fields(family.architecture, sizes | own))
 
 
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LONGROPE = {"type": "su", "short_factor": [1.0] * 6, "long_factor": [1.5] * 6}
 # Every family of families/known.py, and what no family has.
 CONFIGS = {
     "llama": uniform_model(**SHAPE),
@@ -63,6 +75,20 @@ CONFIGS = {
     "mistral": uniform_model(**SHAPE | {"architecture": "MistralForCausalLM", "sliding_window": 37}),
     "gemma2": read(GEMMA2, query_pre_attn_scalar=24, attn_logit_softcapping=0.5, final_logit_softcapping=2.0),
     "gemma3": read(GEMMA3, query_pre_attn_scalar=24, sliding_window_pattern=2),
+    "phi3": read(PHI3, rope_scaling=LONGROPE, partial_rotary_factor=0.75, original_max_position_embeddings=100),
+    "granite": read(
+        GRANITE, attention_multiplier=0.2, residual_multiplier=0.22, embedding_multiplier=3, logits_scaling=5
+    ),
+    "granite4": read(GRANITE4, num_local_experts=0, layer_types=["attention"] * 2, shared_intermediate_size=120),
+    "smollm3": read(SMOLLM3, no_rope_layers=[1, 0]),
+    "glm4": read(GLM4),
+    "olmo2": read(OLMO2),
+    "olmo3": read(OLMO3, layer_types=["sliding_attention", "full_attention"], rope_scaling=YARN),
+    "exaone4": read(EXAONE4, sliding_window_pattern="LG"),
+    "seed-oss": read(SEED_OSS, attention_out_bias=True, mlp_bias=True),
+    "ministral3": read(MINISTRAL3, rope_parameters=YARN | {"llama_4_scaling_beta": 0.3}),
+    "cohere2": read(COHERE2, sliding_window_pattern=2),
+    "starcoder2": read(STARCODER2),
     "declared": declared(),
 }
 LIMITS = Limits(

@@ -40,4 +40,5 @@ def ledger_switchboard(
 
 def info_of(switchboard: Switchboard) -> EngineInfo:
     moves_kv = switchboard.moves is not None
-    return EngineInfo(switchboard.engine.scheduler.limits, "int", "ledger", moves_kv=moves_kv)
+    scheduler = switchboard.engine.scheduler
+    return EngineInfo(scheduler.limits, "int", "ledger", moves_kv=moves_kv, counts_users=scheduler.counts_users)

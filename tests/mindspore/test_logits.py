@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chairlift.runner.torch.batching import batch_of
-from fakes.declarations import DrawnTensors, random_declaration
+from fakes.declarations import DrawnTensors, plain_declaration
 from unit.runner.test_declarations import BLOCK, STEPS, TEXTS, reference
 from unit.runner.twins import chunk, request, shuffled_tables, step
 
@@ -34,8 +34,9 @@ def logits(decoder: Any) -> Iterator[tuple[int, int, torch.Tensor]]:
 def check(seed: int) -> None:
     from fakes.mindspore_world import decoder
 
-    wanted, count = reference(seed, torch.float64), 0
-    made = decoder(random_declaration(seed), DrawnTensors(), torch.float64, BLOCK)
+    config = plain_declaration(seed)
+    wanted, count = reference(config, torch.float64), 0
+    made = decoder(config, DrawnTensors(), torch.float64, BLOCK)
     for text, position, row in logits(made):
         # MindSpore rounds numbers that are no tensors, such as a scale, to float32.
         np.testing.assert_allclose(row.numpy(), wanted[text][position], atol=1e-7, rtol=1e-6)
@@ -57,7 +58,7 @@ def test_long_chunks_and_many_decodes_are_computed_in_parts(monkeypatch: pytest.
 
 
 def test_these_declarations_differ_in_what_layers_differ_in() -> None:
-    layers = [layer for seed in SEEDS for layer in random_declaration(seed).layers]
+    layers = [layer for seed in SEEDS for layer in plain_declaration(seed).layers]
     for name in ("num_kv_heads", "head_dim", "window", "cap", "has_bias", "has_qk_norm"):
         assert len({getattr(layer.attention, name) for layer in layers}) > 1, name
     assert len({layer.feed_forward.activation for layer in layers}) > 1

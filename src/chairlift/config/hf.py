@@ -36,7 +36,7 @@ def load_values(origin: Path, values: dict[str, Any], folder: Path) -> ModelConf
     generation = Fields(str(generation_path), read_json(generation_path) if generation_path.exists() else {})
     model = replace(
         family.model(config),
-        dtype=_dtype(config),
+        dtype=read_dtype(config),
         bos_id=config.token_id("bos_token_id"),
         eos_ids=tuple(dict.fromkeys(generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"))),
         sampling=read_sampling(generation),
@@ -76,7 +76,7 @@ def _refuse_quantised(config: Fields) -> None:
         raise InvalidConfig(f"{config.origin}: quantization_config ({method}) is not supported")
 
 
-def _dtype(config: Fields) -> str:
+def read_dtype(config: Fields) -> str:
     given, older = config.get("dtype"), config.get("torch_dtype")
     key, name = ("dtype", given) if given is not None else ("torch_dtype", older)
     name = str(name or "float32").removeprefix("torch.")

@@ -5,18 +5,29 @@ the tensors). Family files build it from a configuration; what they do not read 
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chairlift.config.embedding.declared import EmbeddingConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
     """Rotary frequencies other than the plain ones."""
 
-    kind: str  # "llama3" or "linear"
-    factor: float
+    kind: str  # "llama3", "linear", "yarn" or "longrope"
+    factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_len: int = 8192
+    # yarn: pairs with more turns in the original length stay, those with fewer are stretched.
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    is_truncated: bool = True  # yarn: blending begins and ends at whole pairs
+    # longrope: what the angles of each pair are divided by, unless and if more than the original length is served
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+    attention_factor: float = 1.0  # of the pairs themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +36,15 @@ class Rotation:
 
     theta: float
     scaling: RopeScaling | None = None
+    num_turned: int = 0  # values of a head that turn, its first; 0: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryGrowth:
+    """A query at position p is multiplied by 1 + beta * log(1 + p // length)."""
+
+    beta: float
+    length: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +57,10 @@ class AttentionSpec:
     window: int = 0  # positions that each one sees, its own included; 0: all before it
     cap: float = 0.0  # a score s becomes cap * tanh(s / cap); 0: it stays
     has_bias: bool = False  # of queries, keys and values
+    has_output_bias: bool = False
     has_qk_norm: bool = False  # of each head of queries and keys
+    has_wide_qk_norm: bool = False  # of all heads of queries at once, and of all heads of keys
+    growth: QueryGrowth | None = None
 
     @property
     def has_groups(self) -> bool:
@@ -50,21 +73,30 @@ ACTIVATIONS = ("silu", "gelu_tanh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForwardSpec:
-    """down(activation(gate(x)) * up(x))"""
+    """down(activation(gate(x)) * up(x)), without a gate down(activation(up(x)))"""
 
     width: int
     activation: str = "silu"  # one of ACTIVATIONS
+    has_gate: bool = True
+    has_bias: bool = False  # of gate, up and down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSpec:
-    """residual += factor * norm_after(branch(norm_before(residual))), for attention, then for the feed-forward."""
+    """residual += factor * norm_after(branch(norm_before(residual))), for attention, then for the feed-forward.
+
+    In parallel both branches begin with the same norm, attention's, of the same residual.
+    """
 
     attention: AttentionSpec
     feed_forward: FeedForwardSpec
     has_norm_before: bool = True
     has_norm_after: bool = False
+    is_parallel: bool = False
     residual_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        assert self.has_norm_before or not self.is_parallel, "branches in parallel share the norm before them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +115,13 @@ class Names:
     q_norm: str = "self_attn.q_norm"
     k_norm: str = "self_attn.k_norm"
     output: str = "self_attn.o_proj"
-    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")  # the last alone where there is no gate
     down: str = "mlp.down_proj"
     before_attention: str = "input_layernorm"
     after_attention: str = ""
     before_feed_forward: str = "post_attention_layernorm"
     after_feed_forward: str = ""
-    # Rows of a head's queries and keys are stored for interleaved rotation: 0, d/2, 1, d/2 + 1, ...
+    # Queries and keys are stored for interleaved rotation: the values of a pair are neighbours.
     has_paired_rows: bool = False
     norm_offset: float = 0.0  # what the stored weights of norms lack
     qk_norm_offset: float | None = None  # the same, of q_norm and k_norm; None: as of all norms
@@ -125,8 +157,11 @@ class ModelConfig:
     vocab_size: int
     max_model_len: int
     layers: tuple[LayerSpec, ...]
-    rms_norm_eps: float
+    rms_norm_eps: float  # of all norms
+    has_centred_norms: bool = False  # LayerNorm in place of RMSNorm, but for those of heads
+    has_norm_biases: bool = False  # of all but those of heads
     embedding_factor: float = 1.0
+    logit_factor: float = 1.0  # of the logits, before the cap
     logit_cap: float = 0.0  # as the cap of attention, over the logits
     is_tied: bool = False  # the output matrix is the embedding
     num_head_rows: int | None = None  # of the output matrix, where a rank has some of them; None: all
@@ -137,6 +172,7 @@ class ModelConfig:
     eos_ids: tuple[int, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     warnings: tuple[str, ...] = field(default=(), compare=False)  # of its files, for the command to print
+    embedding: "EmbeddingConfig | None" = None  # what it makes instead of text
 
     @property
     def num_layers(self) -> int:
@@ -151,7 +187,7 @@ class ModelConfig:
 def uniform_model(
     *, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int, intermediate_size: int, rope_theta: float,
     rope_scaling: RopeScaling | None = None, sliding_window: int = 0, has_qkv_bias: bool = False,
-    has_qk_norm: bool = False, **ends: Any,
+    has_output_bias: bool = False, has_inner_bias: bool = False, has_qk_norm: bool = False, **ends: Any,
 ) -> ModelConfig:  # fmt: skip
     """A model whose layers are all alike, as Llama's are; `ends`: the other fields of `ModelConfig`."""
     attention = AttentionSpec(
@@ -162,7 +198,9 @@ def uniform_model(
         rotation=Rotation(theta=rope_theta, scaling=rope_scaling),
         window=sliding_window,
         has_bias=has_qkv_bias,
+        has_output_bias=has_output_bias,
         has_qk_norm=has_qk_norm,
     )
-    layer = LayerSpec(attention=attention, feed_forward=FeedForwardSpec(width=intermediate_size))
+    feed_forward = FeedForwardSpec(width=intermediate_size, has_bias=has_inner_bias)
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward)
     return ModelConfig(layers=(layer,) * num_layers, **ends)

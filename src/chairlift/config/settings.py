@@ -15,7 +15,7 @@ from typing import Any, Literal
 from chairlift.config.hf import DTYPES
 from chairlift.config.options.presets import NONE, PRESETS, contents
 from chairlift.config.options.rules import rule_text
-from chairlift.config.options.scaling import scaling_text
+from chairlift.config.options.scaling import MAX_REPLICAS, scaling_text
 from chairlift.config.options.values import (
     RAY,
     Parser,
@@ -99,6 +99,9 @@ class Settings:
         "NAME",
         "how the model writes calls of tools, such as hermes (default: found from the chat template)",
     )
+    task: str = _server("auto", *_choice("auto", "generate", "embed", "rerank"),
+        "what the model makes: text, vectors or scores of pairs; auto: by its files",
+    )  # fmt: skip
     load_format: str = _model("auto", *_choice("auto", "dummy"), "dummy: random weights, for measuring")
     device: str = _model(
         "auto",
@@ -164,7 +167,7 @@ class Settings:
         None, num_bytes, "SIZE", "memory for blocks that are swapped out or moved (default: as for KV; 1GiB to move)"
     )
     replicas: int = _replicas(
-        1, whole(0, 1024), "N", "engines that share the requests, on this machine; 0: only those of --cluster"
+        1, whole(0, MAX_REPLICAS), "N", "engines that share the requests, on this machine; 0: only those of --cluster"
     )
     router: str = _replicas("prefix", rule_text("router"), "RULE", "which replica a request goes to")
     cluster: str | None = _nodes(None, cluster_address, "ADDRESS",

@@ -58,6 +58,11 @@ def check_cuts(config: ModelConfig, count: int) -> None:
     """Refuses a number of ranks that the model cannot be cut for."""
     for spec in config.kinds_of_layers:
         heads, groups = spec.attention.num_heads, spec.attention.num_kv_heads
+        if count > 1 and spec.attention.has_wide_qk_norm:
+            raise InvalidConfig(
+                f"tensor_parallel {count}: {config.architecture} takes norms over all heads, which ranks do not have; "
+                "use --tensor-parallel 1"
+            )
         if count > groups and (count % groups or heads // groups % (count // groups)):
             raise InvalidConfig(
                 f"tensor_parallel {count}: num_attention_heads {heads} and num_key_value_heads {groups} cannot be cut "
@@ -83,6 +88,13 @@ def cuts(config: ModelConfig, rank: Rank) -> dict[tuple[str, tuple[int, ...]], C
     for index, (spec, part) in enumerate(zip(config.layers, own.layers, strict=True)):
         found |= _layer_cuts(config, own, index, spec, part, rank)
     return found
+
+
+def added_once(config: ModelConfig) -> Iterator[str]:
+    """Biases of matrices that are cut by columns: of all ranks the first alone adds them to the sum."""
+    for index in range(config.num_layers):
+        layer = layer_tensors(config, index)
+        yield from (part.name for part in (*layer.output.bias, *layer.down.bias))
 
 
 def _layer(spec: LayerSpec, rank: Rank, has_blocks: bool) -> LayerSpec:
@@ -137,12 +149,14 @@ def _layer_cuts(
     (q_low, q_high), (k_low, k_high) = _heads(heads, rank)
     queries, keys = (q_low * dim, q_high * dim), (k_low * dim, k_high * dim)
     inner = _inner(spec.feed_forward.width, rank, config.blocks is not None)
+    halves = [(spec.feed_forward.width, inner)] * (2 if spec.feed_forward.has_gate else 1)
     rows = [(heads.num_heads * dim, queries), *[(heads.num_kv_heads * dim, keys)] * 2]
     found: dict[tuple[str, tuple[int, ...]], Cut] = {}
     for stored, mine, sections in (
         (whole.qkv.parts, ours.qkv.parts, rows),
         (whole.qkv.bias, ours.qkv.bias, rows),
-        (whole.gate_up.parts, ours.gate_up.parts, [(spec.feed_forward.width, inner)] * 2),
+        (whole.gate_up.parts, ours.gate_up.parts, halves),
+        (whole.gate_up.bias, ours.gate_up.bias, halves),
     ):
         found |= _row_cuts(stored, mine, sections)
     for stored, mine, span in (

@@ -8,7 +8,27 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from chairlift.config.model import LayerSpec, ModelConfig, Names
+from chairlift.config.model import AttentionSpec, LayerSpec, ModelConfig, Names
+
+
+class HeadOrder(NamedTuple):
+    """Heads whose rows are stored for another rotation than ours, which turns pairs half a head apart.
+
+    A product of a query and a key does not change if both are put into another order.
+    """
+
+    num_heads: int  # from the tensor's first row on
+    head_dim: int
+    num_turned: int  # rows of a head that turn, its first
+    is_paired: bool  # pairs are neighbours; otherwise they are half of what turns apart
+
+    @property
+    def rows(self) -> list[int]:
+        """Where each row of a head is stored: its rows that stand still fill both halves."""
+        turned, still = range(self.num_turned), range(self.num_turned, self.head_dim)
+        half, middle = self.num_turned // 2, len(still) // 2
+        first, second = (turned[::2], turned[1::2]) if self.is_paired else (turned[:half], turned[half:])
+        return [*first, *still[:middle], *second, *still[middle:]]
 
 
 class Part(NamedTuple):
@@ -16,7 +36,7 @@ class Part(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
-    paired_heads: int = 0  # whose rows are stored in pairs; 0: rows are in order
+    order: HeadOrder | None = None  # None: rows are in order
     offset: float = 0.0  # what the stored numbers lack; 0 except for norms
 
 
@@ -33,6 +53,7 @@ class LayerTensors(NamedTuple):
     gate_up: Matrix
     down: Matrix
     norms: dict[str, Part]  # by their names in `Names`; those that the layer has
+    norm_biases: dict[str, Part]  # the same
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
@@ -43,6 +64,7 @@ class EndTensors(NamedTuple):
     embedding: Matrix
     norm: Part
     head: Matrix | None  # None: it is the embedding
+    norm_bias: Part | None = None
 
 
 def end_tensors(config: ModelConfig) -> EndTensors:
@@ -50,62 +72,84 @@ def end_tensors(config: ModelConfig) -> EndTensors:
     head_shape = (config.vocab_size if config.num_head_rows is None else config.num_head_rows, config.hidden_size)
     head = None if config.is_tied else Matrix((Part(f"{names.head}.weight", head_shape),))
     norm = Part(f"{names.norm}.weight", (config.hidden_size,), offset=names.norm_offset)
-    return EndTensors(Matrix((Part(f"{names.embedding}.weight", shape),)), norm, head)
+    bias = Part(f"{names.norm}.bias", (config.hidden_size,)) if config.has_norm_biases else None
+    return EndTensors(Matrix((Part(f"{names.embedding}.weight", shape),)), norm, head, bias)
 
 
 def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
     layer, names, hidden = config.layers[index], config.names, config.hidden_size
-    heads, inner = layer.attention, layer.feed_forward.width
+    heads, inner, has_bias = layer.attention, layer.feed_forward.width, layer.feed_forward.has_bias
     prefix = names.layer.format(index)
     q_rows, kv_rows = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
-    paired = (heads.num_heads, heads.num_kv_heads, 0) if names.has_paired_rows else (0, 0, 0)
+    order, inner_rows = _order(heads, names), (inner, inner) if layer.feed_forward.has_gate else (inner,)
     return LayerTensors(
-        qkv=_stacked(prefix, names.qkv, (q_rows, kv_rows, kv_rows), hidden, heads.has_bias, paired),
-        output=_stacked(prefix, (names.output,), (hidden,), q_rows),
-        gate_up=_stacked(prefix, names.gate_up, (inner, inner), hidden),
-        down=_stacked(prefix, (names.down,), (hidden,), inner),
-        norms={
-            role: Part(f"{prefix}{getattr(names, role)}.weight", (size,), offset=_offset(names, role))
-            for role, size in _norms(layer, hidden).items()
+        qkv=_stacked(prefix, names.qkv, (q_rows, kv_rows, kv_rows), hidden, heads.has_bias, order),
+        output=_stacked(prefix, (names.output,), (hidden,), q_rows, heads.has_output_bias),
+        gate_up=_stacked(prefix, names.gate_up[-len(inner_rows) :], inner_rows, hidden, has_bias),
+        down=_stacked(prefix, (names.down,), (hidden,), inner, has_bias),
+        norms=_norms(layer, names, prefix, hidden) | _qk_norms(heads, names, prefix, order),
+        norm_biases={
+            role: Part(f"{prefix}{getattr(names, role)}.bias", part.shape)
+            for role, part in _norms(layer, names, prefix, hidden).items()
+            if config.has_norm_biases
         },
     )
 
 
-def _norms(layer: LayerSpec, hidden: int) -> dict[str, int]:
-    """Sizes by role."""
-    branches = ("attention", "feed_forward")
-    sizes = {f"before_{branch}": hidden for branch in branches if layer.has_norm_before}
-    sizes |= {f"after_{branch}": hidden for branch in branches if layer.has_norm_after}
-    return sizes | ({"q_norm": (dim := layer.attention.head_dim), "k_norm": dim} if layer.attention.has_qk_norm else {})
+def _order(heads: AttentionSpec, names: Names) -> HeadOrder | None:
+    """Of one head of queries or keys."""
+    num_turned = heads.rotation.num_turned if heads.rotation else 0
+    if not names.has_paired_rows and not num_turned:
+        return None
+    return HeadOrder(1, heads.head_dim, num_turned or heads.head_dim, names.has_paired_rows)
 
 
-def _offset(names: Names, role: str) -> float:
-    own = names.qk_norm_offset if role in ("q_norm", "k_norm") else None
-    return names.norm_offset if own is None else own
+def _norms(layer: LayerSpec, names: Names, prefix: str, hidden: int) -> dict[str, Part]:
+    """By role, of the branches."""
+    roles = ["before_attention", *([] if layer.is_parallel else ["before_feed_forward"])] * layer.has_norm_before
+    roles += ["after_attention", "after_feed_forward"] * layer.has_norm_after
+    return {role: Part(f"{prefix}{getattr(names, role)}.weight", (hidden,), offset=names.norm_offset) for role in roles}
+
+
+def _qk_norms(heads: AttentionSpec, names: Names, prefix: str, order: HeadOrder | None) -> dict[str, Part]:
+    """By role, of queries and keys."""
+    if not heads.has_qk_norm and not heads.has_wide_qk_norm:
+        return {}
+    offset = names.norm_offset if names.qk_norm_offset is None else names.qk_norm_offset
+    counts = (heads.num_heads, heads.num_kv_heads) if heads.has_wide_qk_norm else (1, 1)
+    return {
+        role: Part(
+            f"{prefix}{name}.weight", (count * heads.head_dim,), order and order._replace(num_heads=count), offset
+        )
+        for role, name, count in zip(("q_norm", "k_norm"), (names.q_norm, names.k_norm), counts, strict=True)
+    }
 
 
 def _stacked(
     prefix: str, names: tuple[str, ...], rows: tuple[int, ...], columns: int, has_bias: bool = False,
-    paired: tuple[int, ...] = (0, 0),
+    order: HeadOrder | None = None,
 ) -> Matrix:  # fmt: skip
-    """A file that keeps all rows in one tensor has one name for it."""
-    counts = rows if len(names) == len(rows) else (sum(rows),)
-    stored = list(zip(names, counts, paired, strict=False))
+    """A file that keeps all rows in one tensor has one name for it. order: of a head, in all rows but the last."""
+    ordered = (*rows[:-1], 0)
+    if len(names) < len(rows):
+        rows, ordered = (sum(rows),), (sum(ordered),)
+    orders = [order._replace(num_heads=n // order.head_dim) if order and n else None for n in ordered]
+    stored = list(zip(names, rows, orders, strict=True))
     return Matrix(
-        tuple(Part(f"{prefix}{name}.weight", (count, columns), heads) for name, count, heads in stored),
-        tuple(Part(f"{prefix}{name}.bias", (count,), heads) for name, count, heads in stored) if has_bias else (),
+        tuple(Part(f"{prefix}{name}.weight", (count, columns), order) for name, count, order in stored),
+        tuple(Part(f"{prefix}{name}.bias", (count,), order) for name, count, order in stored) if has_bias else (),
     )
 
 
 def expected_parts(config: ModelConfig) -> Iterator[Part]:
     """Every tensor that the model reads."""
-    embedding, norm, head = end_tensors(config)
-    yield from (*embedding.parts, norm, *(head.parts if head else ()))
+    embedding, norm, head, bias = end_tensors(config)
+    yield from (*embedding.parts, norm, *(head.parts if head else ()), *([bias] if bias else ()))
     for index in range(config.num_layers):
         layer = layer_tensors(config, index)
         for matrix in layer.matrices:
             yield from (*matrix.parts, *matrix.bias)
-        yield from layer.norms.values()
+        yield from (*layer.norms.values(), *layer.norm_biases.values())
 
 
 def norm_parts(config: ModelConfig) -> Iterator[Part]:
@@ -123,7 +167,7 @@ def layers_size(config: ModelConfig) -> int:
 
 def ends_size(config: ModelConfig) -> int:
     """Numbers in the embedding and the head."""
-    embedding, _, head = end_tensors(config)
+    embedding, _, head, _ = end_tensors(config)
     return sum(prod(part.shape) for matrix in (embedding, head) if matrix for part in matrix.parts)
 
 

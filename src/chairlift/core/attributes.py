@@ -20,6 +20,8 @@ class Attributes:
     share: float = param(1.0, "Weight of its user beside others, for policies that deal in shares", is_public=False)
     adapter: int = param(0, "Number of the adapter that it is computed with; 0: none", is_public=False)
     deadline_s: float | None = param(None, "Seconds from its arrival until it is due, for policies", above=0.0)
+    group: str = param("", "Requests that one body asked for, which others take turns with", is_public=False)
+    second_at: int = param(0, "Where the second of two texts begins; 0: there is one", is_public=False)
 
     @property
     def prefix_root(self) -> str:

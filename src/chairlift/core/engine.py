@@ -6,11 +6,13 @@ the one after it.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.late_planning import AT_ONCE, LatePlanning
 from chairlift.core.plan import StepPlan
+from chairlift.core.policy import Service
 from chairlift.core.ports import Clock, Observer, Runner, RunnerFailed, RunnerFull, Unobserved
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
@@ -59,6 +61,11 @@ class Engine:
         now = self.clock.now()
         self.scheduler.arrive(request, is_whole, now)
         self.observer.arrived(request, is_whole, now)
+
+    def served_elsewhere(self, services: Sequence[Service]) -> None:
+        now = self.clock.now()
+        self.scheduler.served_elsewhere(services, now)
+        self.observer.served_elsewhere(services, now)
 
     @property
     def can_begin(self) -> bool:

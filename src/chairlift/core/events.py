@@ -63,6 +63,14 @@ class PromptScored(NamedTuple):
     scores: tuple[TokenScore, ...] = ()
 
 
+class Embedded(NamedTuple):
+    """A prompt's vector, or its scores; a token that means nothing follows and ends the request."""
+
+    request: RequestId
+    at: float
+    vector: bytes  # float32 numbers
+
+
 class Token(NamedTuple):
     request: RequestId
     at: float
@@ -98,5 +106,16 @@ class Shrunk(NamedTuple):
 
 
 Event = (
-    Queued | Admitted | Forked | Preempted | Exported | Computed | PromptScored | Token | Finished | RuleFailed | Shrunk
+    Queued
+    | Admitted
+    | Forked
+    | Preempted
+    | Exported
+    | Computed
+    | PromptScored
+    | Embedded
+    | Token
+    | Finished
+    | RuleFailed
+    | Shrunk
 )

@@ -99,6 +99,8 @@ class StepResult:
     # A request that failed alone (its logits were not numbers): its message. Its token above means nothing.
     failed: dict[RequestId, str] = field(default_factory=dict)
     more: Mapping[RequestId, Sequence[Sampled]] = field(default_factory=dict)  # tokens after the first
+    # Of a model that makes vectors or scores instead of text: float32 numbers. The token above means nothing.
+    vectors: Mapping[RequestId, bytes] = field(default_factory=dict)
     # Of a runner that computes inside `submit`: how long it took to turn the plan into tensors.
     prepare_s: float | None = field(default=None, compare=False)
     # Of a runner that computes after `submit`: whether the step had ended when `collect` was called.

@@ -71,6 +71,15 @@ class CacheView(Protocol):
         ...
 
 
+class Service(NamedTuple):
+    """What a user was served."""
+
+    user: str
+    share: float  # its weight beside others
+    num_prompt: int  # tokens computed
+    num_output: int
+
+
 class Policy(ABC):
     # Whether `decoded`, where it is overridden, counts calls and looks at `request` alone: then the simulator may tell
     # of several steps when the last is done.
@@ -106,6 +115,10 @@ class Policy(ABC):
         and `served` is slow."""
         for view in views:
             self.served(view, 0, 1)
+
+    def served_elsewhere(self, services: Sequence[Service]) -> None:
+        """What users were served in other replicas since the last call, each user once. Called several times a second
+        where there are some: the least delay is a step."""
 
     def left(self, view: RequestView) -> None:
         """A request has ended, for whatever reason; it does not come back."""

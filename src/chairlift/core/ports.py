@@ -6,6 +6,7 @@ from typing import Protocol
 from chairlift.core.events import Event
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.policy import Service
 from chairlift.core.request import Request
 
 
@@ -106,6 +107,10 @@ class Observer(Protocol):
 
     def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
         """The keys and values of a request came from another engine, or did not."""
+        ...
+
+    def served_elsewhere(self, services: Sequence[Service], now: float) -> None:
+        """It was told what users were served in other replicas."""
         ...
 
     def planned(self, plan: StepPlan | None, now: float) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chairlift.config.model import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import Cache, KvCache
-from chairlift.runner.ops import Attention, Batch, Ops, Weight
+from chairlift.runner.ops import Attention, Batch, Norm, Ops, Weight
 
 OnLayer = Callable[[], None]  # called before each layer
 
@@ -51,13 +51,19 @@ class Layer:
     attention: Attention
     qkv: Weight  # [(H + 2K) * D, E]: rows of q, then k, then v
     output: Weight  # [E, H * D]
-    gate_up: Weight  # [2F, E]: rows of the gate, then of the up projection
+    gate_up: Weight  # [2F, E]: rows of the gate, then of the up projection; without a gate [F, E]
     down: Weight  # [E, F]
-    # Norms [E]; None: there is none.
-    before_attention: Tensor | None
-    after_attention: Tensor | None
-    before_feed_forward: Tensor | None
-    after_feed_forward: Tensor | None
+    # None: there is none.
+    before_attention: Norm | None
+    after_attention: Norm | None
+    before_feed_forward: Norm | None
+    after_feed_forward: Norm | None
+
+    def feed_forward(self, ops: Ops, x: Tensor) -> Tensor:
+        """[T, E] -> [T, E]"""
+        spec = self.spec.feed_forward
+        activate = ops.gated if spec.has_gate else ops.activated
+        return self.down.linear(activate(self.gate_up, x, spec.activation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class Decoder:
     ops: Ops
     embedding: Weight  # [vocab, E]
     layers: tuple[Layer, ...]
-    norm: Tensor  # [E]
+    norm: Norm
     head: Weight  # [vocab, E]; the embedding itself when tied
     embedding_factor: float  # rounded to the model's number type
     dtype: torch.dtype  # of the hidden states
@@ -80,24 +86,26 @@ class Decoder:
     ) -> Tensor:
         """x: rows of the embedding [T, E]; residual: zeros (None: made here); overwrites both. -> the head's inputs.
         Once the last layer has the keys and values of all rows, only those go on whose logits are wanted."""
-        ops, eps, rows = self.ops, self.config.rms_norm_eps, batch.logit_rows
+        ops, rows = self.ops, batch.logit_rows
         residual = torch.zeros_like(x) if residual is None else residual
         factor = self.embedding_factor
         for layer, keys, values in zip(self.layers, kv.keys, kv.values, strict=True):
             on_layer()
-            x, residual = ops.add_rms_norm(x, residual, layer.before_attention, eps, factor)
+            x, residual = ops.add_norm(x, residual, layer.before_attention, factor)
+            beside = x if layer.spec.is_parallel else None
             x = ops.attend(layer.qkv.linear(x), layer.attention, keys, values, batch)
             if rows is not None and layer is self.layers[-1]:
                 x, residual = x.index_select(0, rows), residual.index_select(0, rows)
+                beside = None if beside is None else beside.index_select(0, rows)
                 if not len(rows):
                     return residual
             x = layer.output.linear(x)
-            x = x if layer.after_attention is None else ops.rms_norm(x, layer.after_attention, eps)
+            x = x if layer.after_attention is None else ops.norm(x, layer.after_attention)
             factor = layer.spec.residual_factor
-            x, residual = ops.add_rms_norm(x, residual, layer.before_feed_forward, eps, factor)
-            x = layer.down.linear(ops.gated(layer.gate_up, x, layer.spec.feed_forward.activation))
-            x = x if layer.after_feed_forward is None else ops.rms_norm(x, layer.after_feed_forward, eps)
-        x, _ = ops.add_rms_norm(x, residual, self.norm, eps, factor)
+            x, residual = ops.add_norm(x, residual, layer.before_feed_forward, factor)
+            x = layer.feed_forward(ops, x if beside is None else beside)
+            x = x if layer.after_feed_forward is None else ops.norm(x, layer.after_feed_forward)
+        x, _ = ops.add_norm(x, residual, self.norm, factor)
         return x
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -44,28 +44,39 @@ MakeWeight = Callable[[Tensor, Tensor | None], Weight]  # of a matrix and a bias
 
 
 @dataclass(frozen=True, slots=True)
+class Norm:
+    """x / sqrt(mean(x^2) + eps) * gain + bias, of x without its mean where it is centred."""
+
+    gain: Tensor
+    eps: float
+    bias: Tensor | None = None
+    is_centred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """A layer's attention beside its matrices."""
 
     spec: AttentionSpec
     rotation: Tensor  # float32 [max_len, head_dim]: head_dim / 2 cosines, then as many sines, of the half-split form
-    q_norm: Tensor | None  # [head_dim]
+    q_norm: Tensor | None  # [head_dim], or of all heads where it is wide
     k_norm: Tensor | None
     eps: float
+    query_factors: Tensor | None = None  # float32 [max_len]: of queries, by position
 
 
 class Ops(Protocol):
-    """Gains of norms are float32 at least."""
+    """Gains and biases of norms are float32 at least."""
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         """Takes a matrix over, in the layout that is fastest here; the caller drops its copy."""
 
-    def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor: ...
+    def norm(self, x: Tensor, norm: Norm) -> Tensor: ...
 
-    def add_rms_norm(
-        self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        """(norm(residual + factor * x), residual + factor * x), without a gain the sum twice; may overwrite both."""
+    def add_norm(
+        self, x: Tensor, residual: Tensor, norm: Norm | None, factor: float = 1.0
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """(norm(residual + factor * x), residual + factor * x), without a norm the sum twice; may overwrite both."""
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises and rotates q and k, writes k and v to their
@@ -74,6 +85,9 @@ class Ops(Protocol):
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         """weight [2 * F, E], x [T, E] -> activation(first half of the product) * second half, [T, F]."""
+
+    def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
+        """weight [F, E], x [T, E] -> activation(product), [T, F]."""
 
     def cap(self, logits: Tensor, cap: float) -> Tensor:
         """cap * tanh(logits / cap), float32 [T, V]; may overwrite them."""

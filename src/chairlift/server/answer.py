@@ -95,6 +95,7 @@ class Answer:
         self.num_cached = 0
         self.num_output = 0
         self.prompt_scores: Sequence[TokenScore] = ()
+        self.vector = b""  # float32 numbers, where the model makes them instead of text
         # For the request log; times are of the monotonic clock.
         self.first: float | None = None  # token
         self.last: float | None = None  # end of a sample
@@ -165,6 +166,8 @@ class Answer:
     def put(self, output: Output) -> None:
         if output.prompt_scores is not None:
             self.prompt_scores = output.prompt_scores
+        if output.vector is not None:
+            self.vector = output.vector
         if output.num_cached > self.num_cached:
             self.num_cached = output.num_cached
         if output.token is not None:
@@ -180,7 +183,7 @@ class Answer:
             written = delta.text
             if self._is_read:
                 delta, written = self._with_events(delta)
-            if self.kept is not None:
+            if self.kept is not None and not self.vector:
                 self.kept.append(written)
             self._reader.add(self._index, delta)
 

@@ -11,6 +11,8 @@ from chairlift.server.anthropic import models as anthropic_models
 from chairlift.server.anthropic.dialect import by_dialect
 from chairlift.server.anthropic.messages import count_tokens, messages
 from chairlift.server.context import ServerContext
+from chairlift.server.embedding.embeddings import embeddings
+from chairlift.server.embedding.scores import rerank, rerank_cohere, score
 from chairlift.server.llm_serving import generate, status
 from chairlift.server.openai import models
 from chairlift.server.openai.chat import chat_completions
@@ -32,6 +34,12 @@ _ROUTES = (
     Route("/v1/responses", responses, methods=["POST"]),
     Route("/v1/messages", messages, methods=["POST"]),
     Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
+    Route("/v1/embeddings", embeddings, methods=["POST"]),
+    Route("/v1/rerank", rerank, methods=["POST"]),
+    Route("/rerank", rerank, methods=["POST"]),
+    Route("/v2/rerank", rerank_cohere, methods=["POST"]),
+    Route("/v1/score", score, methods=["POST"]),
+    Route("/score", score, methods=["POST"]),
     Route("/v1/models", by_dialect(models.models, anthropic_models.models)),
     Route("/v1/models/{name:path}", by_dialect(models.model, anthropic_models.model)),
     Route("/tokenize", models.tokenize, methods=["POST"]),
@@ -52,14 +60,16 @@ _ROUTES = (
     Route("/serving/get_serverd_model_info", status.model_info),
 )
 
-_MAKE_TEXT = (
+# Of these requests records are kept.
+_ASK_ENGINES = (
     completions, chat_completions, responses, messages, generate.full, generate.streamed, generate.by_stream_field,
+    embeddings, rerank, rerank_cohere, score,
 )  # fmt: skip
-_NAMES = {route.endpoint: (route.path_format, route.endpoint in _MAKE_TEXT) for route in _ROUTES}
+_NAMES = {route.endpoint: (route.path_format, route.endpoint in _ASK_ENGINES) for route in reversed(_ROUTES)}
 
 
 def route_of(scope: Scope) -> tuple[str, bool]:
-    """The route of a request, "other" for unknown paths, and whether it makes text."""
+    """The route of a request, "other" for unknown paths, and whether it asks an engine."""
     endpoint = scope.get("endpoint")
     if endpoint is None:  # refused before routing
         endpoint = next((route.endpoint for route in _ROUTES if route.matches(scope)[0] is Match.FULL), None)

@@ -15,6 +15,7 @@ from chairlift.live.wire.messages import EngineInfo
 from chairlift.server.admission.bounds import Load
 from chairlift.server.encoder import Encoder, TokenLimit
 from chairlift.server.request_log.log import RequestLog
+from chairlift.text.embedding_texts import EmbeddingTexts
 from chairlift.text.responses.templates.model_format import ModelFormat, format_of
 from chairlift.text.structured.checker import StructuredChecker
 from chairlift.text.tokenizer import Tokenizer
@@ -40,12 +41,15 @@ class ServerContext:
     engine_silent_s: Callable[[], float] = lambda: 0.0  # since its last sign of life
     encoder: Encoder = field(init=False)
     structured: StructuredChecker = field(init=False)
+    texts: EmbeddingTexts | None = field(init=False)  # of a model that makes vectors or scores; None: it makes text
     format: ModelFormat | None = field(init=False)  # of chat answers; None: the model has no chat template
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "encoder", Encoder(self.tokenizer))
         config = self.model_config
         object.__setattr__(self, "structured", StructuredChecker(self.tokenizer, config.vocab_size, config.eos_ids))
+        texts = None if config.embedding is None else EmbeddingTexts.of(self.tokenizer, config.embedding)
+        object.__setattr__(self, "texts", texts)
         object.__setattr__(self, "format", format_of(self.tokenizer, self.settings.tool_format))
 
     @property
@@ -85,6 +89,17 @@ class ServerContext:
     def names(self) -> list[str]:
         """The model's, then those of adapters."""
         return [*self.model_names, *(() if self.adapters is None else self.adapters.names())]
+
+    def check_makes(self, is_text: bool) -> None:
+        """Raises `InvalidRequest` where a route is for the other kind of model."""
+        if is_text == (self.texts is None):
+            return
+        name = self.model_names[0]
+        if self.texts is None:
+            raise InvalidRequest("model", f"{name} makes text; start the server with --task embed for its vectors")
+        routes = "/v1/rerank or /v1/score" if self.texts.config.makes_scores else "/v1/embeddings"
+        what = "scores" if self.texts.config.makes_scores else "vectors"
+        raise InvalidRequest("model", f"{name} makes {what} and no text; use {routes}")
 
     def prompt_limit(self) -> TokenLimit:
         """Raises `EngineUnavailable`."""

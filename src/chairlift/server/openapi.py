@@ -15,6 +15,8 @@ from chairlift.server.anthropic.dialect import FailureBody
 from chairlift.server.anthropic.objects import AssistantMessage, TokenCount
 from chairlift.server.anthropic.request import CountTokensRequest, MessagesRequest
 from chairlift.server.context import context_of
+from chairlift.server.embedding.objects import EmbeddingList, Ranking, ScoreList
+from chairlift.server.embedding.requests import EmbeddingRequest, RerankRequest, ScoreRequest
 from chairlift.server.errors import Detail, ErrorBody
 from chairlift.server.health import Health
 from chairlift.server.llm_serving.request import GenerateRequest
@@ -37,10 +39,11 @@ class Operation:
     streams: bool = False
     media: str | None = "application/json"  # None: the response does not say, or has no body
     error: type[msgspec.Struct] = ErrorBody
+    is_queued: bool = False
 
     @property
     def generates(self) -> bool:
-        return self.method == "post" and (self.streams or self.path.startswith("/models/"))
+        return self.method == "post" and (self.streams or self.is_queued or self.path.startswith("/models/"))
 
 
 _NAME: dict[str, Any] = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -80,6 +83,17 @@ _OPENAI = (
     Operation("get", "/openapi.json", "This document"),
     Operation("get", "/metrics", "What the server counts, for Prometheus", media="text/plain"),
 )
+_EMBEDDING = (
+    Operation("post", "/v1/embeddings", "Vectors of texts", EmbeddingRequest, EmbeddingList, is_queued=True),
+    *(
+        Operation("post", path, "Documents by relevance to a query", RerankRequest, Ranking, is_queued=True)
+        for path in ("/v1/rerank", "/rerank", "/v2/rerank")
+    ),
+    *(
+        Operation("post", path, "Scores of pairs of texts", ScoreRequest, ScoreList, is_queued=True)
+        for path in ("/v1/score", "/score")
+    ),
+)
 _ANTHROPIC = (
     Operation("post", "/v1/messages", "Answer a chat", MessagesRequest, AssistantMessage, True, error=FailureBody),
     Operation(
@@ -116,7 +130,7 @@ async def openapi(http: Request) -> Response:
 
 @lru_cache(maxsize=1)
 def _document(version: str, settings: Settings) -> bytes:
-    operations = _OPENAI + _ANTHROPIC + _LLM_SERVING
+    operations = _OPENAI + _EMBEDDING + _ANTHROPIC + _LLM_SERVING
     found = [kind for operation in operations for kind in (operation.body, operation.answer, operation.error)]
     kinds = [kind for kind in dict.fromkeys(found) if kind is not None]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)

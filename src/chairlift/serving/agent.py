@@ -91,11 +91,14 @@ class Agent:
 
     async def _tell(self) -> None:
         while True:
-            await self._send(msgspec.structs.replace(self._about, engines=self._engines()))
+            await self._tell_engines()
             if not self._is_missed and time.monotonic() - self._heard >= _PATIENCE_S:
                 self._is_missed = True
                 say(f"{self._join} does not answer; what runs here goes on, and joins when it does")
             await asyncio.sleep(_TELL_S if self._is_welcome else _TELL_S / 4)
+
+    async def _tell_engines(self) -> None:
+        await self._send(msgspec.structs.replace(self._about, engines=self._engines()))
 
     def _engines(self) -> list[MemberEngine]:
         found = []
@@ -103,7 +106,9 @@ class Agent:
             if link.is_ready and link.info is not None:
                 terms = terms_of(link.info)
                 load = (link.num_running, link.num_waiting, self._is_stopping.is_set(), link.queued)
-                found.append(MemberEngine(address, terms.fingerprint, terms.span, terms.max_tokens, *load))
+                found.append(
+                    MemberEngine(address, terms.fingerprint, terms.span, terms.max_tokens, *load, link.seen.figures)
+                )
         return found
 
     async def _listen(self) -> None:
@@ -154,6 +159,7 @@ class Agent:
             if any(link.num_running + link.num_waiting for link in self._links):
                 quiet = time.monotonic()
             await asyncio.sleep(_LOOK_S)
+        await self._tell_engines()  # what they counted since
         await self._send(Leave(self._about.node))
 
     async def _send(self, message: ToList) -> None:

@@ -12,6 +12,13 @@ from chairlift.telemetry.log_lines import said
 if TYPE_CHECKING:
     from chairlift.runner.start.load import Loaded
 
+# A route and a body, by task.
+_EXAMPLES = {
+    "generate": ("/v1/chat/completions", '{"messages": [{"role": "user", "content": "What are the Alps?"}]}'),
+    "embed": ("/v1/embeddings", '{"input": ["What are the Alps?", "A mountain range."]}'),
+    "rerank": ("/v1/rerank", '{"query": "What are the Alps?", "documents": ["Mountains.", "A kind of pasta."]}'),
+}
+
 
 def summary(loaded: "Loaded") -> list[str]:
     """Device, kernels and limits; on a GPU also where its memory goes."""
@@ -23,6 +30,11 @@ def summary(loaded: "Loaded") -> list[str]:
     kernels = f"{loaded.kernels} kernels" + (f" ({instruction_set()})" if loaded.kernels == "native" else "")
     ranks = "" if loaded.num_ranks == 1 else f" in {loaded.num_ranks} ranks"
     threads = f"{loaded.threads} threads" + ("" if loaded.num_ranks == 1 else " each")
+    if loaded.makes:
+        return [
+            f"{loaded.device}, {loaded.dtype}, {exact}{kernels}, {threads}; {loaded.makes}, of inputs of up to "
+            f"{limits.max_model_len - 1} tokens; {limits.max_step_tokens} tokens in a step"
+        ]
     first = (
         f"{loaded.device}{ranks}, {loaded.dtype}, {weights}{exact}{kernels}, {threads}; "
         f"context {limits.max_model_len}, up to {limits.max_running} requests at once, "
@@ -31,12 +43,14 @@ def summary(loaded: "Loaded") -> list[str]:
     return [first] if loaded.budget is None else [first, loaded.budget.in_words(limits)]
 
 
-def example(settings: Settings, listener: socket.socket) -> str:
+def example(settings: Settings, listener: socket.socket, task: str = "generate") -> str:
     host = settings.host
     url = url_of(settings, {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), listener)
-    body = '{"messages": [{"role": "user", "content": "What are the Alps?"}]}'
+    route, body = _EXAMPLES[task]
     key = "" if settings.api_key is None and settings.api_key_file is None else " -H 'Authorization: Bearer KEY'"
-    command = f"curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"
+    command = f"curl {url}{route}{key} -H 'Content-Type: application/json' -d '{body}'"
+    if task != "generate":
+        return f"try it:\n  {command}"
     return f"see it at work in a browser, {url}/, or try it:\n  {command}"
 
 

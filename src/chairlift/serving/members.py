@@ -1,10 +1,11 @@
 """The process of the members' list: nodes tell it what they are, and it tells the front ends of this machine.
 
 Always: it can end and begin anew at any time. Nodes tell again within a second; what the fleet's first engine was like
-is in the run folder.
+is in the run folder, and so are the numbers under which engines are shown.
 """
 
 import time
+from pathlib import Path
 
 import msgspec
 import zmq
@@ -13,14 +14,16 @@ from chairlift.build import ResolvedModel
 from chairlift.config.cluster_key import read_key
 from chairlift.live.nodes.members import SILENT_S, MembersList
 from chairlift.live.nodes.messages import Ended, FromList, Leave, Published, Refused, Tell, ToList, Welcome
-from chairlift.live.nodes.terms import EngineTerms, Terms, digest_of, terms_of
+from chairlift.live.nodes.numbers import Numbers
+from chairlift.live.nodes.terms import REASONS, EngineTerms, Terms, digest_of, terms_of
 from chairlift.live.processes.child import ReportReady
 from chairlift.live.wire import messages
-from chairlift.live.wire.curve import Curve
+from chairlift.live.wire.curve import Curve, Gate
 from chairlift.serving import process_setup
 from chairlift.serving.banner import say
 from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry.log_lines import set_up_logging
+from chairlift.telemetry.metrics.fleet import FleetMetrics
 
 _TELL_S = 1.0
 _MAX_HEARD = 2**20  # bytes of a message
@@ -39,13 +42,18 @@ class MembersProcess:
         settings = model.settings
         self._file = folder.terms
         terms = Terms(model.source.name, digest_of(model.config), settings.exact, _saved(folder))
-        self._list = MembersList(terms, has_own=settings.replicas > 0)
+        self._numbers_file = folder.numbers
+        numbers = Numbers(settings.replicas, _saved_numbers(folder))
+        self._list = MembersList(terms, settings.replicas > 0, numbers)
+        self._metrics = FleetMetrics(folder.metrics, settings.replicas > 0, REASONS)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._nodes: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
         self._front_ends: zmq.Socket[bytes] = context.socket(zmq.PUB)
         for socket in (self._nodes, self._front_ends):
             socket.setsockopt(zmq.LINGER, 0)
-        Curve(read_key(settings.cluster_key)).listen(self._nodes, address, "--cluster HOST:PORT", _MAX_HEARD)
+        curve = Curve(read_key(settings.cluster_key))
+        curve.listen(self._nodes, address, "--cluster HOST:PORT", _MAX_HEARD)
+        self._gate = Gate.of(context, curve.public)
         self._front_ends.bind(folder.members)
         self._own: zmq.Socket[bytes] | None = None  # asks an engine of this machine what it is like
         if settings.replicas and terms.engines is None:
@@ -77,7 +85,16 @@ class MembersProcess:
                 self._due = time.monotonic() + _TELL_S
                 for tell in self._list.end_silent(time.monotonic()):
                     say(f"node {tell.node} is gone: it was silent for {SILENT_S:.0f} s")
-                self._publish(self._list.members())
+                self._show()
+
+    def _show(self) -> None:
+        """To front ends, and on `/metrics`."""
+        if self._list.give_numbers(time.monotonic()):
+            _replace(self._numbers_file, msgspec.json.encode(self._list.numbers.by_address))
+        members = self._list.members()
+        self._publish(members)
+        told = {each.address: each.figures for each in members.engines if each.figures is not None}
+        self._metrics.show(told, self._list.numbers.by_address, self._gate.num_turned_away)
 
     def _learn(self, data: bytes) -> bool:
         """From the first message of an engine of this machine."""
@@ -96,6 +113,7 @@ class MembersProcess:
         if isinstance(message, Ended):
             self._publish(message)
         elif isinstance(message, Leave):
+            self._show()  # what it told just before counts
             if self._list.leave(message):
                 say(f"node {message.node} has left")
             self._due = 0.0
@@ -107,9 +125,11 @@ class MembersProcess:
         refusal = self._list.hear(tell, now)
         if refusal is not None:
             if now - self._refused.get(tell.node, -SILENT_S) >= SILENT_S:
+                self._refused = {node: at for node, at in self._refused.items() if now - at < SILENT_S}
                 self._refused[tell.node] = now
-                say(f"node {tell.node} may not join: {refusal}")
-            return Refused(refusal)
+                self._metrics.refused(refusal.reason)
+                say(f"node {tell.node} may not join: {refusal.message}")
+            return Refused(refusal.message)
         if tell.engines and (had is None or not had.engines):
             say(f"node {tell.node} has joined: {', '.join(engine.address for engine in tell.engines)}")
         elif had is None:
@@ -129,10 +149,19 @@ class MembersProcess:
 
     def _save(self) -> None:
         if self._list.terms.engines is not None and not self._file.exists():
-            beside = self._file.with_suffix(".new")
-            beside.write_bytes(msgspec.json.encode(self._list.terms.engines))
-            beside.replace(self._file)
+            _replace(self._file, msgspec.json.encode(self._list.terms.engines))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Whole, or not at all."""
+    beside = path.with_suffix(".new")
+    beside.write_bytes(content)
+    beside.replace(path)
 
 
 def _saved(folder: RunFolder) -> EngineTerms | None:
     return msgspec.json.decode(folder.terms.read_bytes(), type=EngineTerms) if folder.terms.exists() else None
+
+
+def _saved_numbers(folder: RunFolder) -> dict[str, int]:
+    return msgspec.json.decode(folder.numbers.read_bytes(), type=dict[str, int]) if folder.numbers.exists() else {}

@@ -103,8 +103,9 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             summary = summary or ["with engines on other machines"]
             say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
             count = "replicas of other machines too" if settings.cluster else f"{settings.replicas} replicas"
-            more = [f"{count}, routed by {settings.router}"] if settings.has_others else []
-            for line in (*summary[1:], *more, example(settings, listener)):
+            task = "generate" if model.config.embedding is None else model.config.embedding.task
+            more = [f"{count}, routed by {model.settings.router}"] if settings.has_others else []
+            for line in (*summary[1:], *more, example(settings, listener, task)):
                 say(line)
 
         registry = adapter_registry(model, folder.adapters)

@@ -14,6 +14,7 @@ class RunFolder:
         self.members = f"ipc://{path}/members"  # where the members' list publishes
         self.terms = path / "terms"  # what the fleet's first engine is like, for the next members' list
         self.metrics = path / "metrics"  # a folder
+        self.numbers = path / "numbers"  # of engines on other machines, likewise
         self.rates = path / "rates"
         self.reloads = path / "settings.json"  # the outcome of the last reload
 

@@ -1,8 +1,8 @@
 """The lines of a trace file, field by field; docs/formats.md describes them in words.
 
-A file is one `Header`, then inputs (what a scheduler was told: `Add`, `AbortLine`, `Leave`, `Arrive`, `Plan`, `Commit`,
-`Fail`, `RollBack`) and events (what it said), in order. Times are the clock's own, unrounded, so that a replay sees the
-same.
+A file is one `Header`, then inputs (what a scheduler was told: `Add`, `AbortLine`, `Leave`, `Arrive`, `Elsewhere`,
+`Plan`, `Commit`, `Fail`, `RollBack`) and events (what it said), in order. Times are the clock's own, unrounded, so that
+a replay sees the same.
 Always: the line of an event has the event's name and fields, scores left out; `core/events.py` declares them.
 """
 
@@ -15,6 +15,7 @@ import msgspec
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.policy import Service
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.score import TokenScore
 
@@ -81,6 +82,12 @@ class Arrive(TraceLine, frozen=True, tag="arrive"):
     is_whole: bool
 
 
+class Elsewhere(TraceLine, frozen=True, tag="elsewhere"):
+    """Users were served in other replicas."""
+
+    services: list[Service]  # user, share, prompt tokens, output tokens
+
+
 class Plan(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="plan"):
     """A step was planned; without `step`, there was nothing to compute. The counts are those just afterwards."""
 
@@ -126,7 +133,7 @@ class RollBack(TraceLine, frozen=True, tag="put_back"):
     message: str
 
 
-Input = Add | AbortLine | Leave | Arrive | Plan | Commit | Fail | RollBack
+Input = Add | AbortLine | Leave | Arrive | Elsewhere | Plan | Commit | Fail | RollBack
 AnyLine = Input | Event
 
 

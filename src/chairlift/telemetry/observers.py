@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.policy import Service
 from chairlift.core.ports import Observer
 from chairlift.core.request import Request
 
@@ -28,6 +29,10 @@ class Observers:
     def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
         for observer in self._each:
             observer.arrived(request, is_whole, now)
+
+    def served_elsewhere(self, services: Sequence[Service], now: float) -> None:
+        for observer in self._each:
+            observer.served_elsewhere(services, now)
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         for observer in self._each:

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from chairlift.config.version import VERSION as RELEASE
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.events import Admitted, Event, Preempted, Queued, RuleFailed, Shrunk
+from chairlift.core.events import Admitted, Embedded, Event, Preempted, Queued, RuleFailed, Shrunk
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.policy import Service
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.digest import digest
@@ -25,6 +26,7 @@ from chairlift.telemetry.lines import (
     Add,
     Arrive,
     Commit,
+    Elsewhere,
     Fail,
     Header,
     Leave,
@@ -77,6 +79,9 @@ class Recorder:
     def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
         self._write(Arrive(now, request, is_whole))
 
+    def served_elsewhere(self, services: Sequence[Service], now: float) -> None:
+        self._write(Elsewhere(now, list(services)))
+
     def planned(self, plan: StepPlan | None, now: float) -> None:
         scheduler = self._scheduler
         line = Plan(
@@ -116,6 +121,8 @@ class Recorder:
 
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:
+            if isinstance(event, Embedded):  # numbers by the thousand, which tell nothing of scheduling
+                continue
             if self._held is not None and not (isinstance(event, _EARLY) or event.at < self._held.at):
                 self._release()
             self._append(line_of(event))

@@ -88,7 +88,7 @@ class Timeline:
     def aborted(self, *_: object, **__: object) -> None:
         """An event follows."""
 
-    committed = failed = rolled_back = leaving = arrived = aborted
+    committed = failed = rolled_back = leaving = arrived = served_elsewhere = aborted
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:

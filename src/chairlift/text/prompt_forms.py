@@ -31,6 +31,16 @@ def read_prompt(prompt: object) -> str | TokenIds:
     return _prompt("prompt", prompt)
 
 
+def read_texts(texts: object, name: str) -> list[str]:
+    """A list of texts, not empty."""
+    if not isinstance(texts, Sequence) or isinstance(texts, str | bytes) or not texts:
+        raise InvalidRequest(name, f"must be a text or a list of texts, not empty, got {_kind(texts)}")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InvalidRequest(f"{name}[{i}]", f"must be a text, got {_kind(text)}")
+    return list(texts)
+
+
 def is_chat(prompt: object) -> TypeGuard[list[dict[str, Any]]]:
     """Whether it is a list of messages, for a chat template."""
     return isinstance(prompt, list | tuple) and bool(prompt) and isinstance(prompt[0], Mapping)

@@ -1,8 +1,9 @@
 """How a vocabulary spells its tokens: the bytes each token id stands for.
 
 Decoding is joining bytes: a byte-level vocabulary maps each character of a token to one byte, a SentencePiece
-vocabulary writes spaces as U+2581 and rare bytes as <0xE2>. Only one rule is not per token: a SentencePiece text loses
-one leading space. Any other decoder is refused by name. Knows nothing of encoding.
+vocabulary writes spaces as U+2581 and rare bytes as <0xE2>, WordPiece marks pieces that go on with a word. Only one
+rule is not per token: a SentencePiece text loses one leading space. Any other decoder is refused by name. Knows nothing
+of encoding.
 """
 
 import re
@@ -32,12 +33,15 @@ class Spelling(dict[int, bytes]):
         self._added = added
         kinds = {part["type"] for part in parts}
         self._is_byte_level = kinds == {"ByteLevel"}
-        if not self._is_byte_level and not kinds <= _JOINING:
+        # A WordPiece vocabulary marks the pieces that go on with a word; all others begin one, behind a space.
+        self._going_on = parts[0]["prefix"] if kinds == {"WordPiece"} else ""
+        if not self._is_byte_level and not self._going_on and not kinds <= _JOINING:
             names = ", ".join(sorted(kinds - _JOINING))
             raise InvalidConfig(f"the tokenizer's decoder is not supported: {names}")
         self._replacements = [_replacement(part) for part in parts if part["type"] in ("Replace", "Metaspace")]
         self._has_byte_tokens = "ByteFallback" in kinds
-        self._is_spaced = not parts  # no decoder: words are joined by single spaces
+        # Without a decoder words are joined by single spaces too.
+        self._is_spaced = not parts or bool(self._going_on)
         self.drops_first_space = self._is_spaced or any(map(_drops_first_space, parts))
 
     def __missing__(self, token_id: int) -> bytes:
@@ -59,6 +63,8 @@ class Spelling(dict[int, bytes]):
             return bytes([int(byte[1], 16)])
         for old, new in self._replacements:
             token = token.replace(old, new)
+        if self._going_on and token.startswith(self._going_on):
+            return token.removeprefix(self._going_on).encode()
         return (" " + token if self._is_spaced else token).encode()
 
 

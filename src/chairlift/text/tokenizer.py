@@ -92,6 +92,11 @@ class Tokenizer:
         ids: list[int] = self.controls.same(encoding.ids) if has_own_names else encoding.ids
         return self._prefix + ids if add_special else ids
 
+    def framed(self, text: str, second: str | None = None) -> tuple[list[int], list[int]]:
+        """A short text, or a pair, with all tokens that the tokenizer's files put around it, and the type of each."""
+        encoding = self._core.encode(text, second, add_special_tokens=True)
+        return encoding.ids, encoding.type_ids
+
     @cached_property
     def long_texts(self) -> LongTexts:
         """Slow on first use: reads the whole vocabulary."""

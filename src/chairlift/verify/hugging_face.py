@@ -4,6 +4,7 @@ A folder is opened by transformers itself; for other files and for random weight
 filled with our tensors. In float32 on the CPU, with weights rounded to what the runner keeps them in.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,26 +18,39 @@ from chairlift.build import ResolvedModel
 from chairlift.config.families.known import BY_ARCHITECTURE
 from chairlift.config.model import ModelConfig, Rotation
 from chairlift.config.source import config_json
-from chairlift.config.tensors import expected_parts, weight_bytes
+from chairlift.config.tensors import GGUF_NAMES, expected_parts, weight_bytes
 from chairlift.runner.machine import hardware
-from chairlift.runner.weights.assemble import in_order
+from chairlift.runner.weights.order import as_stored, in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.telemetry.logit_files import Logits
 
 _CPU = torch.device("cpu")
 _GIB = 2**30
+_READ_AS_GGUF = (
+    "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM"
+)  # fmt: skip
 
 
-def why_not(config: ModelConfig) -> str:
-    """Why it cannot be compared with; empty: it can."""
+def why_not(config: ModelConfig, max_len: int = 0) -> str:
+    """Why it cannot be compared with; empty: it can. max_len: that is served."""
     if find_spec("transformers") is None:
         return "it is not installed"
     if not hasattr(import_module("transformers"), config.architecture):
         return f"it does not know {config.architecture}"
+    if config.names.layer == GGUF_NAMES.layer and config.architecture not in _READ_AS_GGUF:
+        return f"its GGUF files of {config.architecture} are not read by transformers"
+    if any(_original_len(layer.attention.rotation) < max_len for layer in config.layers):
+        return "it chooses the factors of longrope by the length of each text, not by what is served"
     wanted, free = weight_bytes(config, 4, 4), hardware.free_memory(_CPU)
     if wanted > free * 0.8:
         return f"transformers needs {wanted / _GIB:.0f} GiB for the model in float32, {free / _GIB:.0f} GiB are free"
     return ""
+
+
+def _original_len(rotation: Rotation | None) -> float:
+    """Up to which texts have the factors that are served."""
+    scaling = rotation.scaling if rotation else None
+    return scaling.original_max_len if scaling and scaling.kind == "longrope" else math.inf
 
 
 def logits_of(
@@ -87,7 +101,8 @@ def _built(transformers: Any, model: ResolvedModel, tensors: TensorSource, round
     names = BY_ARCHITECTURE[config.architecture].names
     weights = {}
     for wanted, part in zip(expected_parts(replace(config, names=names)), expected_parts(config), strict=True):
-        tensor = in_order(tensors.read(part.name, part.shape), part.paired_heads).to(_CPU).to(rounded).float().clone()
+        tensor = as_stored(in_order(tensors.read(part.name, part.shape).to(_CPU), part.order), wanted.order)
+        tensor = tensor.to(rounded).float().clone()
         weights[wanted.name] = tensor.add_(part.offset - wanted.offset)
     if config.is_tied:
         weights[f"{names.head}.weight"] = weights[f"{names.embedding}.weight"]

@@ -10,6 +10,7 @@ import torch
 
 from chairlift.build import ResolvedModel
 from chairlift.runner.machine import hardware
+from chairlift.runner.memory.sizing import limits_without_pool
 from chairlift.runner.start.choices import open_tensors
 from chairlift.runner.weights.source import TensorSource
 from chairlift.telemetry.logit_files import Logits
@@ -31,6 +32,8 @@ def against_reference(model: ResolvedModel, spec: PromptSpec, watch: Watch) -> V
     opened = OpenedModel.open(model)
     loaded = opened.loaded
     check(cases, loaded.limits)
+    # A pool that holds no such text does not change what the model was loaded for.
+    served = limits_without_pool(model.settings, model.config, torch.device(loaded.device)).max_model_len
     report = VerifyReport("reference", opened.about())
 
     def tensors(device: str) -> TensorSource:
@@ -46,10 +49,10 @@ def against_reference(model: ResolvedModel, spec: PromptSpec, watch: Watch) -> V
         counts = [len(output.tokens) for output in outputs.values()]
         own = dense.logits_of(
             model.config, tensors(loaded.device), loaded.dtype, loaded.device, texts, counts,
-            partial(watch, "our reference"),
+            partial(watch, "our reference"), served,
         )  # fmt: skip
         report.comparisons.append(_compared("our own reference", outputs, own))
-        if reason := hugging_face.why_not(model.config):
+        if reason := hugging_face.why_not(model.config, served):
             report.notes.append(f"not compared with transformers: {reason}")
         else:
             watch("transformers", 0, 0)

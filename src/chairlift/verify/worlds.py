@@ -19,7 +19,7 @@ from chairlift.verify.output import Wanted
 _SIZES = (2, 7, 64, 300)
 _SHORT_FIRST = "mlfq:quantum=4"  # preempts long prompts for short ones
 # Without those that order by attributes, which the requests here lack: they would repeat first come first served.
-_FIRST_COME = ("fcfs", "priority", "deadline", "fair-share")
+_FIRST_COME = ("fcfs", "priority", "deadline", "fair-share", "in-turn")
 _POLICIES = tuple({"mlfq": _SHORT_FIRST}.get(name, name) for name in POLICIES if name not in _FIRST_COME)
 _PREFILLS = ("mixed", "prefill-first", "decode-first", "batched-prefill:size=3", "static")
 _BEAMS = 2

@@ -208,7 +208,23 @@ def test_without_generation_config_there_are_plain_defaults(tmp_path: Path) -> N
     [
         ({"architectures": ["GemmaForCausalLM"]}, "'GemmaForCausalLM' is not supported"),
         ({"architectures": None, "model_type": None}, "architectures is missing"),
-        ({"rope_scaling": LLAMA3_ROPE | {"rope_type": "yarn"}}, "rope_type 'yarn' is not supported"),
+        ({"rope_scaling": LLAMA3_ROPE | {"rope_type": "yarn"}}, "unknown key 'high_freq_factor' for rope_type 'yarn'"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "original_max_position_embeddings is missing"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 1}},
+            "beta_fast must be above beta_slow 1",
+        ),
+        (
+            {
+                "rope_scaling": {
+                    "type": "longrope",
+                    "short_factor": [1.0] * 8,
+                    "long_factor": [1.0] * 7,
+                    "original_max_position_embeddings": 64,
+                }
+            },
+            "long_factor must be a list of 8 numbers above 0",
+        ),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type 'dynamic' is not supported"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "beta": 1}}, "unknown key 'beta' for rope_type 'linear'"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
@@ -217,8 +233,8 @@ def test_without_generation_config_there_are_plain_defaults(tmp_path: Path) -> N
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "unknown key 'full_attention'"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1"),
         ({"hidden_act": "gelu"}, "hidden_act must be 'silu'"),
-        ({"attention_bias": True}, "attention_bias true is not supported"),
-        ({"mlp_bias": True}, "mlp_bias true is not supported"),
+        ({"attention_bias": 1}, "attention_bias must be true or false"),
+        ({"mlp_bias": "no"}, "mlp_bias must be true or false"),
         ({"rope_interleaved": True}, "rope_interleaved true is not supported"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config (gptq) is not supported"),
         ({"num_key_value_heads": 3}, "num_key_value_heads must divide num_attention_heads 4"),

@@ -7,11 +7,21 @@ import pytest
 import torch
 
 from chairlift.config.model import HF_NAMES, ModelConfig, uniform_model
-from chairlift.config.tensors import Matrix, Part, end_tensors, expected_parts, layer_tensors, norm_parts, weight_bytes
+from chairlift.config.tensors import (
+    HeadOrder,
+    Matrix,
+    Part,
+    end_tensors,
+    expected_parts,
+    layer_tensors,
+    norm_parts,
+    weight_bytes,
+)
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.hf import HfTensors
+from chairlift.runner.weights.order import as_stored, in_order
 from fakes.declarations import random_declaration
 from unit.runner.twins import CPU, FAMILIES, make_twin
 
@@ -62,9 +72,22 @@ def test_a_matrix_is_stacked_of_the_parts_that_a_file_has() -> None:
 
 def test_rows_in_pairs_are_those_of_queries_and_keys_and_of_their_biases() -> None:
     paired = layer_tensors(replace(CONFIG, names=replace(HF_NAMES, has_paired_rows=True)), 0)
-    assert [part.paired_heads for part in paired.qkv.parts] == [4, 2, 0]
-    assert [part.paired_heads for part in paired.qkv.bias] == [4, 2, 0]
-    assert {part.paired_heads for matrix in paired.matrices[1:] for part in matrix.parts} == {0}
+    orders = [HeadOrder(4, 16, 16, True), HeadOrder(2, 16, 16, True), None]
+    assert [part.order for part in paired.qkv.parts] == [part.order for part in paired.qkv.bias] == orders
+    assert {part.order for matrix in paired.matrices[1:] for part in matrix.parts} == {None}
+
+
+@pytest.mark.parametrize(("turned", "is_paired", "rows"), [
+    (8, True, [0, 2, 4, 6, 1, 3, 5, 7]), (8, False, list(range(8))),
+    (4, False, [0, 1, 4, 5, 2, 3, 6, 7]), (4, True, [0, 2, 4, 5, 1, 3, 6, 7]),
+])  # fmt: skip
+def test_what_turns_comes_to_lie_half_a_head_apart(turned: int, is_paired: bool, rows: list[int]) -> None:
+    order = HeadOrder(2, 8, turned, is_paired)
+    assert order.rows == rows
+    tensor = torch.arange(3 * 8)
+    ours = in_order(tensor, order)
+    assert ours.tolist() == [*rows, *(8 + row for row in rows), *range(16, 24)]
+    assert torch.equal(as_stored(ours, order), tensor)
 
 
 def test_norms_are_those_that_each_layer_has() -> None:

@@ -14,6 +14,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.policies.deadline import Deadline
 from chairlift.core.policies.fair_share import FairShare
 from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.in_turn import InTurn
 from chairlift.core.policies.known import POLICIES
 from chairlift.core.policies.longest_first import LongestFirst
 from chairlift.core.policies.longest_prefix import LongestPrefix
@@ -128,6 +129,19 @@ def test_users_take_turns_however_many_requests_one_of_them_has() -> None:
         policy.served(chosen, 10, 0)
         users.append(chosen.request.attributes.user)
     assert users == ["few", "many", "few", "many", "many", "many", "many", "many"]
+
+
+def test_a_body_of_one_input_does_not_wait_for_one_of_many() -> None:
+    policy = InTurn(prompt=1.0, output=1.0)
+    requests = [view(i, prompt=10, group="many") for i in range(6)] + [view(6, prompt=10, group="one")]
+    wait(policy, *requests)
+    known = {each.id: each for each in requests}
+    order = []
+    for _ in requests:
+        chosen = known[admit(policy, known)]  # type: ignore[arg-type]
+        policy.served(chosen, 10, 0)
+        order.append(chosen.id)
+    assert order == [0, 6, 1, 2, 3, 4, 5]
 
 
 def test_an_idle_user_saves_nothing_up() -> None:

@@ -19,7 +19,8 @@ from chairlift.runner.cuda.attention.paged import combine_kernel, partial_kernel
 from chairlift.runner.cuda.exact.attention_kernels import exact_prompt_kernel, exact_rows_kernel, join_kernel
 from chairlift.runner.cuda.exact.kernels import product_kernel, log_sum_exp_kernel
 from chairlift.runner.cuda.exact.one_row_kernel import exact_one_row_kernel
-from chairlift.runner.cuda.kernels import activate_kernel, add_rms_norm_kernel, cap_kernel, rotate_store_kernel
+from chairlift.runner.cuda.kernels import activate_kernel, add_norm_kernel, cap_kernel
+from chairlift.runner.cuda.kernels import prepare_kernel, rotate_store_kernel
 from chairlift.runner.cuda.sampling.argmax import argmax_kernel
 from chairlift.runner.cuda.sampling.mask import mask_kernel
 from chairlift.runner.cuda.one_row.attention_kernel import attend_kernel
@@ -29,10 +30,10 @@ from chairlift.runner.cuda.attention.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
 INTEGERS |= {"sample_rows", "tokens", "last", "rows", "words"}
-FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain"}
+FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain", "factors"}
 NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "window": "i32", "width": "i32"}
 NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
-NUMBERS |= {"num_words": "i32"}
+NUMBERS |= {"num_words": "i32", "q_width": "i32", "k_width": "i32"}
 
 def kind(name):
     if name in NUMBERS:
@@ -68,11 +69,16 @@ check(combine_kernel, HEADS=32, DIM=128, SPLIT=128, **dependent)
 for has_cap in (False, True):
     check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64, HAS_CAP=has_cap)
 check(list_pages_kernel, BLOCK=64)
-check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=True, **dependent)
-check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=False, gain=None, **dependent)
-check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=False, HAS_GAIN=True, residual=None, **dependent)
+plain = {"BLOCK": 4096, "HAS_BIAS": False, "IS_CENTRED": False, "bias": None, **dependent}
+check(add_norm_kernel, HAS_RESIDUAL=True, HAS_GAIN=True, **plain)
+check(add_norm_kernel, HAS_RESIDUAL=True, HAS_GAIN=False, gain=None, **plain)
+check(add_norm_kernel, HAS_RESIDUAL=False, HAS_GAIN=True, residual=None, **plain)
+check(add_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=True, HAS_BIAS=True, IS_CENTRED=True, **dependent)
+check(prepare_kernel, BLOCK=4096, HAS_NORM=True, HAS_FACTORS=False, factors=None, **dependent)
+check(prepare_kernel, BLOCK=4096, HAS_NORM=False, HAS_FACTORS=True, q_gain=None, k_gain=None, **dependent)
 for activation in ACTIVATIONS:
-    check(activate_kernel, BLOCK=1024, ACTIVATION=activation)
+    for has_gate in (False, True):
+        check(activate_kernel, BLOCK=1024, ACTIVATION=activation, HAS_GATE=has_gate)
 check(cap_kernel, BLOCK=1024)
 for has_norm in (False, True):
     gains = {} if has_norm else {"q_gain": None, "k_gain": None}

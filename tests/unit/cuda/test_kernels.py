@@ -1,6 +1,7 @@
 """The Triton kernels against torch's operations, in Triton's interpreter: no GPU needed."""
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.one_row.product import one_row
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.step.layout import QUERIES
+from chairlift.runner.ops import Attention, Norm
 from chairlift.runner.torch.ops import TorchOps
 from fakes.steps import Case
 
@@ -99,23 +101,52 @@ def test_padding_touches_nothing() -> None:
 @pytest.mark.parametrize("width", [64, 100, 576])
 def test_the_norm_adds_and_scales(width: int) -> None:
     x, residual, gain = torch.randn(5, width), torch.randn(5, width), torch.rand(width)
-    got = CudaOps().add_rms_norm(x.clone(), residual.clone(), gain, 1e-5)
-    want = TorchOps().add_rms_norm(x.clone(), residual.clone(), gain, 1e-5)
+    got = CudaOps().add_norm(x.clone(), residual.clone(), Norm(gain, 1e-5))
+    want = TorchOps().add_norm(x.clone(), residual.clone(), Norm(gain, 1e-5))
     torch.testing.assert_close(got, want)
 
 
 @pytest.mark.parametrize("has_gain", [False, True])
 def test_a_factor_scales_what_is_added_and_without_a_gain_the_sum_is_all(has_gain: bool) -> None:
     x, residual, gain = torch.randn(5, 100), torch.randn(5, 100), torch.rand(100) if has_gain else None
-    got, want = (ops.add_rms_norm(x.clone(), residual.clone(), gain, 1e-5, 0.22) for ops in (CudaOps(), TorchOps()))
+    norm = None if gain is None else Norm(gain, 1e-5)
+    got, want = (ops.add_norm(x.clone(), residual.clone(), norm, 0.22) for ops in (CudaOps(), TorchOps()))
     torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("is_centred", [False, True])
+def test_a_norm_may_be_centred_and_have_a_bias(is_centred: bool, has_bias: bool) -> None:
+    x, residual, gain, bias = 3 + torch.randn(5, 100), torch.randn(5, 100), torch.rand(100), torch.randn(100)
+    norm = Norm(gain, 1e-5, bias if has_bias else None, is_centred)
+    got, want = (ops.add_norm(x.clone(), residual.clone(), norm) for ops in (CudaOps(), TorchOps()))
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize(("is_wide", "has_factors"), [(True, False), (False, True)])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2)])
+def test_norms_over_all_heads_and_factors_of_queries_come_before_rotation(
+    heads: int, kv_heads: int, is_wide: bool, has_factors: bool
+) -> None:
+    case = Case([(9, 1), (0, 7)], heads, kv_heads, dim=16, size=4)
+    plain = case.attention()
+    gains = [torch.rand(count * 16) if is_wide else None for count in (heads, kv_heads)]
+    factors = 1 + torch.arange(len(case.rotation)) / 5 if has_factors else None
+    spec = replace(plain.spec, has_wide_qk_norm=is_wide)
+    attention = Attention(spec, plain.rotation, *gains, 1e-5, factors)
+    found = []
+    for ops, batch in ((CudaOps(), case.cuda), (TorchOps(), case.plain)):
+        keys, values = case.keys.clone(), case.values.clone()
+        found.append((ops.attend(case.qkv.clone(), attention, keys, values, batch), keys, values))
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("width", [64, 100])
 def test_the_norm_alone_leaves_what_it_is_of(width: int) -> None:
     x, gain = torch.randn(5, width), torch.rand(width)
     before = x.clone()
-    torch.testing.assert_close(CudaOps().rms_norm(x, gain, 1e-5), TorchOps().rms_norm(x, gain, 1e-5))
+    torch.testing.assert_close(CudaOps().norm(x, Norm(gain, 1e-5)), TorchOps().norm(x, Norm(gain, 1e-5)))
     assert torch.equal(x, before)
 
 
@@ -124,6 +155,14 @@ def test_the_norm_alone_leaves_what_it_is_of(width: int) -> None:
 def test_the_activation_multiplies_the_halves(activation: str) -> None:
     gate_up = 3 * torch.randn(3, 2 * 1500)
     torch.testing.assert_close(CudaOps().activate(gate_up, activation), TorchOps().activate(gate_up, activation))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")
+def test_without_a_gate_the_activation_is_that_of_all(activation: str) -> None:
+    x = 3 * torch.randn(3, 1500)
+    got, want = (ops.activate(x, activation, has_gate=False) for ops in (CudaOps(), TorchOps()))
+    torch.testing.assert_close(got, want)
 
 
 def test_logits_are_capped() -> None:

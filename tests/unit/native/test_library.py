@@ -11,12 +11,13 @@ import torch
 
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
+from chairlift.runner.ops import Norm
 
 pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not built or not for this processor")
 
 
 def norm_of(ops: NativeOps, x: torch.Tensor) -> torch.Tensor:
-    return ops.rms_norm(x, torch.ones(x.shape[1]), 1e-5)
+    return ops.norm(x, Norm(torch.ones(x.shape[1]), 1e-5))
 
 
 def test_torch_s_openmp_runtime_stays_the_only_one() -> None:
@@ -30,11 +31,12 @@ def test_a_forked_child_computes_with_threads_of_its_own() -> None:
     program = """
 import os, torch
 from chairlift.runner.native.ops import NativeOps
+from chairlift.runner.ops import Norm
 ops, x = NativeOps(3), torch.randn(100, 2000)
-before = ops.rms_norm(x, torch.ones(2000), 1e-5)
+before = ops.norm(x, Norm(torch.ones(2000), 1e-5))
 child = os.fork()
 if child == 0:
-    os._exit(0 if torch.equal(ops.rms_norm(x, torch.ones(2000), 1e-5), before) else 3)
+    os._exit(0 if torch.equal(ops.norm(x, Norm(torch.ones(2000), 1e-5)), before) else 3)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

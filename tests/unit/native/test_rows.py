@@ -10,7 +10,7 @@ from torch import Tensor
 from chairlift.config.model import ACTIVATIONS, AttentionSpec
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.ops import Attention, Batch
+from chairlift.runner.ops import Attention, Batch, Norm
 from chairlift.runner.torch.ops import TorchOps
 
 pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not built or not for this processor")
@@ -58,7 +58,7 @@ def close(actual: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("rows", [1, 5, 200])
 def test_a_norm_divides_by_the_root_mean_square(dtype: torch.dtype, width: int, rows: int) -> None:
     x, gain = random(rows, width, dtype=dtype), random_gain(width)
-    close(NativeOps(2).rms_norm(x, gain, 1e-5), norm(x, gain))
+    close(NativeOps(2).norm(x, Norm(gain, 1e-5)), norm(x, gain))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -66,7 +66,7 @@ def test_a_norm_divides_by_the_root_mean_square(dtype: torch.dtype, width: int, 
 def test_adding_and_norming_gives_both_the_norm_and_the_sum(dtype: torch.dtype, width: int) -> None:
     x, residual = random(40, width, dtype=dtype), random(40, width, dtype=dtype, seed=1)
     gain, total = random_gain(width, seed=2), x + residual
-    normed, summed = NativeOps(2).add_rms_norm(x.clone(), residual.clone(), gain, 1e-5)
+    normed, summed = NativeOps(2).add_norm(x.clone(), residual.clone(), Norm(gain, 1e-5))
     assert torch.equal(summed, total)
     close(normed, norm(total, gain))
 
@@ -79,12 +79,33 @@ def test_a_factor_scales_what_is_added_and_without_a_gain_the_sum_is_all(
 ) -> None:
     x, residual = random(40, width, dtype=dtype), random(40, width, dtype=dtype, seed=1)
     gain, total = random_gain(width) if has_gain else None, (x.float() * 0.22 + residual.float()).to(dtype)
-    normed, summed = NativeOps(2).add_rms_norm(x.clone(), residual.clone(), gain, 1e-5, 0.22)
+    wanted = None if gain is None else Norm(gain, 1e-5)
+    normed, summed = NativeOps(2).add_norm(x.clone(), residual.clone(), wanted, 0.22)
     assert torch.equal(summed, total)
     if gain is None:
         assert torch.equal(normed, total)
     else:
         close(normed, norm(total, gain))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("width", [16, 37, 576])
+def test_a_centred_norm_is_torch_s_layer_norm(dtype: torch.dtype, has_bias: bool, width: int) -> None:
+    x, residual = 3 + random(40, width, dtype=dtype), random(40, width, dtype=dtype, seed=1)
+    gain, bias, total = random_gain(width), random_gain(width, seed=5) if has_bias else None, x + residual
+    normed, summed = NativeOps(2).add_norm(x.clone(), residual.clone(), Norm(gain, 1e-5, bias, is_centred=True))
+    assert torch.equal(summed, total)
+    close(normed, torch.nn.functional.layer_norm(total.float(), (width,), gain, bias, 1e-5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [8, 37, 1536])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_an_activation_without_a_gate_is_that_of_all(dtype: torch.dtype, width: int, activation: str) -> None:
+    x = random(40, width, dtype=dtype) * 5
+    alone = NativeOps(2).activate(x, activation, has_gate=False)
+    close(alone, activated(torch.cat((x, torch.ones_like(x)), dim=1), activation))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -120,7 +141,7 @@ def test_bf16_results_are_rounded_to_the_nearest_even() -> None:
     x = torch.tensor([[1.0, 1.0, 1.0, 1.0]]).bfloat16()
     residual = torch.tensor([[2**-8, 3 * 2**-8, 2**-8 + 2**-12, -(2**-9)]]).bfloat16()
     expected = (x.float() + residual.float()).bfloat16()
-    _, total = NativeOps(1).add_rms_norm(x.clone(), residual.clone(), torch.ones(4), 1e-5)
+    _, total = NativeOps(1).add_norm(x.clone(), residual.clone(), Norm(torch.ones(4), 1e-5))
     assert torch.equal(total, expected)
 
 
@@ -164,6 +185,29 @@ def test_queries_and_keys_are_rotated_and_keys_and_values_stored(
     assert not keys[unused // block_size, :, unused % block_size].any()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("is_wide", "has_factors"), [(True, False), (False, True), (True, True)])
+def test_norms_over_all_heads_and_factors_of_queries_come_before_rotation(
+    dtype: torch.dtype, is_wide: bool, has_factors: bool
+) -> None:
+    rows, heads, kv_heads, dim = 9, 6, 2, 16
+    qkv = random(rows, (heads + 2 * kv_heads) * dim, dtype=dtype)
+    spec = AttentionSpec(
+        num_heads=heads, num_kv_heads=kv_heads, head_dim=dim, scale=0.25, rotation=None, has_wide_qk_norm=is_wide
+    )
+    gains = [random_gain(count * dim, seed=count) if is_wide else None for count in (heads, kv_heads)]
+    factors = 1 + torch.arange(50) / 20 if has_factors else None
+    attention = Attention(spec, random(50, dim, dtype=torch.float32, seed=3), *gains, 1e-5, factors)
+    positions, none = torch.arange(20, 20 + rows), torch.empty(0)
+    batch = Batch(none, positions, torch.arange(rows), none, none, none, 0, 0, none)
+    found = []
+    for ops in (NativeOps(2), TorchOps()):
+        keys, values = (torch.zeros(3, kv_heads, 4, dim, dtype=dtype) for _ in range(2))
+        found.append((ops.rotate_and_store(qkv.clone(), attention, keys, values, batch), keys, values))
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours.float(), expected.float(), atol=4 * TOLERANCE[dtype], rtol=4 * TOLERANCE[dtype])
+
+
 @pytest.mark.parametrize("width", [1, 63, 64, 65, 1000, 49152])
 def test_argmax_is_the_first_of_the_largest(width: int) -> None:
     logits = torch.randint(0, 50, (9, width), generator=torch.Generator().manual_seed(width)).float()
@@ -181,15 +225,15 @@ def test_a_row_with_a_nan_has_no_argmax() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_have_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
     ops, x, gain = NativeOps(2), random(70, 1154, dtype=dtype), random_gain(1154)
-    residual, norms = random(70, 1154, dtype=dtype, seed=2), ops.rms_norm(x, gain, 1e-5)
+    residual, norms = random(70, 1154, dtype=dtype, seed=2), ops.norm(x, Norm(gain, 1e-5))
     products = {activation: ops.activate(x, activation) for activation in ACTIVATIONS}
-    sums = ops.add_rms_norm(x.clone(), residual.clone(), gain, 1e-5, 0.22)
+    sums = ops.add_norm(x.clone(), residual.clone(), Norm(gain, 1e-5), 0.22)
     for rows in (1, 2, 7, 33, 69):
         last = slice(70 - rows, 70)
-        assert torch.equal(ops.rms_norm(x[:rows], gain, 1e-5), norms[:rows])
+        assert torch.equal(ops.norm(x[:rows], Norm(gain, 1e-5)), norms[:rows])
         for activation, whole in products.items():
             assert torch.equal(ops.activate(x[last], activation), whole[last])
-        part = ops.add_rms_norm(x[last].clone(), residual[last].clone(), gain, 1e-5, 0.22)
+        part = ops.add_norm(x[last].clone(), residual[last].clone(), Norm(gain, 1e-5), 0.22)
         assert torch.equal(part[0], sums[0][last]) and torch.equal(part[1], sums[1][last])
 
 

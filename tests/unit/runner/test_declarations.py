@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import LayerSpec
+from chairlift.config.model import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder, Model
 from chairlift.runner.native.ops import NativeOps, available
@@ -32,9 +32,8 @@ def built(seed: int, ops: Ops, dtype: torch.dtype) -> Decoder:
     return build_model(random_declaration(seed), ops, DrawnTensors(), dtype, CPU, MAX_LEN)
 
 
-def reference(seed: int, dtype: torch.dtype) -> list[list[Logits]]:
+def reference(config: ModelConfig, dtype: torch.dtype) -> list[list[Logits]]:
     counts = [len(text) for text in TEXTS]
-    config = random_declaration(seed)
     return dense.logits_of(config, DrawnTensors(), NAMES[dtype], "cpu", TEXTS, counts, lambda *_: None)
 
 
@@ -56,7 +55,7 @@ def steps(decoder: Model, dtype: torch.dtype) -> Iterator[tuple[int, int, Tensor
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_logits_are_those_of_the_reference_in_chunks_and_decodes(seed: int) -> None:
-    wanted = reference(seed, torch.float64)
+    wanted = reference(random_declaration(seed), torch.float64)
     for text, position, logits in steps(built(seed, TorchOps(), torch.float64), torch.float64):
         np.testing.assert_allclose(logits.numpy(), wanted[text][position], atol=1e-9, rtol=1e-9)
 
@@ -64,7 +63,7 @@ def test_logits_are_those_of_the_reference_in_chunks_and_decodes(seed: int) -> N
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_native_logits_are_those_of_the_reference_replayed_and_called(seed: int) -> None:
-    wanted, ops = reference(seed, torch.float64), NativeOps(2)
+    wanted, ops = reference(random_declaration(seed), torch.float64), NativeOps(2)
     decoder = built(seed, ops, torch.float32)
     called, played = (list(steps(each, torch.float32)) for each in (decoder, TapedDecoder(decoder, ops.calls)))
     for (text, position, logits), (_, _, same) in zip(called, played, strict=True):
@@ -75,14 +74,39 @@ def test_native_logits_are_those_of_the_reference_replayed_and_called(seed: int)
 def test_random_declarations_differ_in_every_field_of_layers() -> None:
     configs = [random_declaration(seed) for seed in SEEDS]
     layers: list[LayerSpec] = [layer for config in configs for layer in config.layers]
-    for name in ("num_heads", "num_kv_heads", "head_dim", "scale", "window", "cap", "has_bias", "has_qk_norm"):
+    for name in (
+        "num_heads",
+        "num_kv_heads",
+        "head_dim",
+        "scale",
+        "window",
+        "cap",
+        "has_bias",
+        "has_output_bias",
+        "has_qk_norm",
+    ):
         assert len({getattr(layer.attention, name) for layer in layers}) > 1, name
-    assert any(layer.attention.rotation is None for layer in layers)
-    assert len({layer.feed_forward for layer in layers}) > 1
+    rotations = [layer.attention.rotation for layer in layers]
+    assert None in rotations
+    scalings = [rotation.scaling for rotation in rotations if rotation]
+    assert {scaling and scaling.kind for scaling in scalings} == {None, "linear", "llama3", "yarn", "longrope"}
+    assert {scaling.original_max_len < MAX_LEN for scaling in scalings if scaling and scaling.long_factors} == {0, 1}
+    assert len({rotation.num_turned for rotation in rotations if rotation}) > 3
+    for name in ("width", "activation", "has_gate", "has_bias"):
+        assert len({getattr(layer.feed_forward, name) for layer in layers}) > 1, name
     norms = {(layer.has_norm_before, layer.has_norm_after) for layer in layers}
     assert norms == {(True, False), (False, True), (True, True)}
-    assert len({layer.residual_factor for layer in layers}) > 1
-    for name in ("embedding_factor", "logit_cap", "is_tied", "hidden_size"):
+    for name in ("residual_factor", "is_parallel"):
+        assert len({getattr(layer, name) for layer in layers}) > 1, name
+    for name in (
+        "embedding_factor",
+        "logit_factor",
+        "logit_cap",
+        "is_tied",
+        "hidden_size",
+        "has_centred_norms",
+        "has_norm_biases",
+    ):
         assert len({getattr(config, name) for config in configs}) > 1, name
     for name in ("norm_offset", "qk_norm_offset", "has_paired_rows", "qkv"):
         assert len({getattr(config.names, name) for config in configs}) > 1, name

@@ -19,8 +19,8 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.start.load import Loaded, load_runner
-from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.gguf import GgufTensors
+from chairlift.runner.weights.order import in_order
 from chairlift.text.find import load_tokenizer
 from fakes.clocks import CountingClock
 
@@ -77,7 +77,7 @@ def expected(source: Source, prompts: list[list[int]]) -> list[list[int]]:
     tensors = GgufTensors(read_header(source.path))
     parts = zip(expected_parts(replace(config, names=HF_NAMES)), expected_parts(config), strict=True)
     weights = {
-        wanted.name: in_order(tensors.read(part.name, part.shape), part.paired_heads) for wanted, part in parts
+        wanted.name: in_order(tensors.read(part.name, part.shape), part.order) for wanted, part in parts
     }  # fmt: skip
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     # Which draws no numbers for weights that are given.

@@ -48,9 +48,9 @@ def test_chunks_and_decodes_in_shuffled_blocks_give_the_logits_of_transformers(t
             torch.testing.assert_close(logits[i], expected[i][done[i] - 1], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "llama3-rope"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_in_float64_all_logits_equal_those_of_transformers(tmp_path: Path, family: str) -> None:
-    twin = make_twin(tmp_path, family, head_dim=16)
+    twin = make_twin(tmp_path, family)
     decoder = twin.decoder(torch.float64)
     tokens = random_tokens(40)
     (table,) = shuffled_tables([40], 4, 40)

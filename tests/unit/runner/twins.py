@@ -31,6 +31,22 @@ LLAMA3_ROPE = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16,
+    "beta_fast": 2.0, "beta_slow": 0.1,
+}  # fmt: skip
+# A quarter of each head stands still. Prompts of tests are longer than 8 tokens and shorter than 64.
+PHI_LONGROPE: dict[str, Any] = {
+    "pad_token_id": 0, "original_max_position_embeddings": 64, "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+        "short_factor": [1.0, 1.3, 1.9], "long_factor": [1.1, 2.5, 9.0],
+    },
+}  # fmt: skip
+GRANITE4: dict[str, Any] = {
+    "num_local_experts": 0, "shared_intermediate_size": 40, "layer_types": ["full_attention"] * 2,
+    "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.3, "logits_scaling": 5.0,
+    "mamba_n_heads": 4, "time_step_limit": [0.0, 1.0],
+}  # fmt: skip
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-mha": ("Llama", {"num_key_value_heads": 4}),
     "llama-gqa-tied": ("Llama", {"tie_word_embeddings": True}),
@@ -38,11 +54,42 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-linear-rope": (
         "Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
     ),
+    "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-head-dim": ("Llama", {"head_dim": 16}),
     "mistral-window": ("Mistral", {"sliding_window": 9}),
     "qwen2-bias": ("Qwen2", {}),
     "qwen2-some-windows": ("Qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}),
     "qwen3-qk-norm": ("Qwen3", {"head_dim": 16}),
+    "llama-yarn": ("Llama", {"rope_parameters": YARN}),
+    "phi3": ("Phi3", {"pad_token_id": 0}),
+    "phi3-short": ("Phi3", PHI_LONGROPE | {"max_position_embeddings": 64}),
+    "phi3-long": ("Phi3", PHI_LONGROPE | {"original_max_position_embeddings": 8, "sliding_window": 11}),
+    "granite": ("Granite", {
+        "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22, "logits_scaling": 8.0,
+    }),
+    "granite4-nope": ("GraniteMoeHybrid", GRANITE4 | {"position_embedding_type": None}),
+    "granite4-rope": ("GraniteMoeHybrid", GRANITE4 | {"position_embedding_type": "rope"}),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 1], "pad_token_id": 0}),
+    "smollm3-by-four": ("SmolLM3", {"num_hidden_layers": 4, "tie_word_embeddings": True, "pad_token_id": 0}),
+    "glm4": ("Glm4", {"head_dim": 16, "pad_token_id": 0}),
+    "olmo2": ("Olmo2", {}),
+    "olmo3": ("Olmo3", {
+        "num_hidden_layers": 4, "sliding_window": 9, "pad_token_id": 0, "rope_parameters": {
+            "full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }),
+    "exaone4": ("Exaone4", {"num_hidden_layers": 4, "sliding_window": 9, "sliding_window_pattern": 4}),
+    "exaone4-full": ("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 2}),
+    "seed-oss": ("SeedOss", {"head_dim": 16}),
+    "seed-oss-biases": ("SeedOss", {"head_dim": 16, "attention_out_bias": True, "mlp_bias": True}),
+    "ministral3": ("Ministral3", {
+        "head_dim": 16, "pad_token_id": 0, "rope_parameters": {
+            **YARN, "mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.3, "max_position_embeddings": 128,
+        },
+    }),
+    "cohere2": ("Cohere2", {"num_hidden_layers": 4, "sliding_window": 9, "tie_word_embeddings": True}),
+    "starcoder2": ("Starcoder2", {"sliding_window": 9, "tie_word_embeddings": True}),
+    "starcoder2-plain": ("Starcoder2", {"use_bias": False}),
     "gemma2": ("Gemma2", {
         "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9, "num_hidden_layers": 3,
         "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "tie_word_embeddings": True,
@@ -71,12 +118,13 @@ class Twin:
             return self.reference(torch.tensor([tokens])).logits[0]
 
     def reference_logits_in_float64(self, tokens: list[int]) -> torch.Tensor:
-        """With plain or linear rotations."""
         self.reference.double()
-        self.reference.model.rotary_emb = _DoubleRotation(self.reference.config)
         if hasattr(embedding := self.reference.model.embed_tokens, "embed_scale"):  # transformers keeps it in float32
             embedding.embed_scale = torch.tensor(self.config.embedding_factor, dtype=torch.float64)
-        with _Float64():
+        with _Float64(), torch.no_grad():
+            # Made anew: transformers keeps its frequencies in float32 whatever the model is in.
+            rotary = self.reference.model.rotary_emb
+            self.reference.model.rotary_emb = rotary and type(rotary)(self.reference.config)
             return self.reference_logits(tokens)
 
 
@@ -94,35 +142,25 @@ def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
     return Twin(folder, reference, load_hf(folder))
 
 
-class _DoubleRotation(torch.nn.Module):
-    """A reference's rotary table in float64; transformers computes it in float32 whatever the model is in."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self._parameters_of, self._head_dim = config.rope_parameters, config.head_dim
-
-    def forward(
-        self, x: torch.Tensor, position_ids: torch.Tensor, layer_type: str = ""
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        rope = self._parameters_of[layer_type] if layer_type else self._parameters_of
-        exponents = torch.arange(0, self._head_dim, 2, dtype=torch.float64) / self._head_dim
-        frequencies = rope["rope_theta"] ** -exponents / rope.get("factor", 1.0)
-        angles = (position_ids[..., None] * frequencies).repeat(1, 1, 2)
-        return angles.cos(), angles.sin()
-
-
 class _Float64(TorchFunctionMode):
-    """Transformers takes norms and softmax in float32 whatever the model is in; here they stay in float64."""
+    """Transformers takes rotations, norms and softmax in float32 whatever the model is in; here all is in float64."""
+
+    def __enter__(self) -> Any:
+        torch.set_default_dtype(torch.float64)  # of quotients of whole numbers
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        torch.set_default_dtype(torch.float32)
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        is_narrowed = function is torch.Tensor.float or (function is torch.Tensor.to and torch.float32 in args)
-        if is_narrowed and args[0].dtype is torch.float64:
-            return args[0]
-        if function is torch.nn.functional.softmax:
-            kwargs = {**(kwargs or {}), "dtype": torch.float64}
-        return function(*args, **(kwargs or {}))
+        if function is torch.Tensor.float:
+            return args[0].double()
+        args = tuple(torch.float64 if each is torch.float32 else each for each in args)
+        given = {key: torch.float64 if each is torch.float32 else each for key, each in (kwargs or {}).items()}
+        return function(*args, **given)
 
 
 def random_tokens(count: int, seed: int = 0) -> list[int]:

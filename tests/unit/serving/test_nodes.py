@@ -38,6 +38,7 @@ def free_port() -> int:
 
 def folder_at(path: Path) -> RunFolder:
     path.mkdir()
+    (path / "metrics").mkdir()
     return RunFolder(path)
 
 

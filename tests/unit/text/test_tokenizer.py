@@ -101,7 +101,13 @@ def test_a_metaspace_decoder_is_understood() -> None:
     assert Tokenizer(core).decode([0, 1, 0]) == core.decode([0, 1, 0]) == "ab a"
 
 
-@pytest.mark.parametrize("decoder", [decoders.WordPiece(), decoders.BPEDecoder(), decoders.Strip(" ", 2, 0)])
+def test_a_word_piece_decoder_is_understood() -> None:
+    core = CoreTokenizer(WordLevel({"ski": 0, "##ing": 1, "lift": 2}, unk_token="ski"))
+    core.decoder = decoders.WordPiece(cleanup=False)
+    assert Tokenizer(core).decode([0, 1, 2]) == core.decode([0, 1, 2]) == "skiing lift"
+
+
+@pytest.mark.parametrize("decoder", [decoders.BPEDecoder(), decoders.Strip(" ", 2, 0)])
 def test_a_decoder_that_does_not_join_bytes_is_refused_by_name(decoder: decoders.Decoder) -> None:
     core = byte_level()
     core.decoder = decoder

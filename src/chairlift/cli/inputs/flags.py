@@ -59,6 +59,10 @@ def warned_model(settings: Settings) -> "ResolvedModel":
     from chairlift.build import find_model
 
     model = find_model(settings)
+    if model.config.embedding is not None:
+        raise InvalidConfig(
+            f"{model.name} makes no text, which this command is about; use `chairlift serve` or LLM.embed"
+        )
     warn(model.config.warnings)
     return model
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from chairlift.config.adapters.header import StoredTensor, stored_tensors
 from chairlift.config.adapters.peft import PeftConfig, read_peft
-from chairlift.config.model import HF_NAMES, ModelConfig
-from chairlift.config.tensors import GGUF_NAMES, LayerTensors, Matrix, layer_tensors
+from chairlift.config.families.known import BY_ARCHITECTURE
+from chairlift.config.model import ModelConfig
+from chairlift.config.tensors import GGUF_NAMES, HeadOrder, LayerTensors, Matrix, layer_tensors
 from chairlift.core.errors import InvalidConfig
 
 TENSOR_FILE = "adapter_model.safetensors"
@@ -39,6 +40,7 @@ class Place(NamedTuple):
     role: str
     first: int  # row
     shape: tuple[int, ...]  # [out, in]
+    order: HeadOrder | None = None  # of the rows of B, as of the stored matrix; None: they are in order
 
 
 class LowRankPart(NamedTuple):
@@ -82,17 +84,24 @@ def read_adapter(folder: Path, config: ModelConfig, max_rank: int) -> AdapterSpe
     return AdapterSpec(folder, tuple(sorted(parts, key=lambda part: order[part.module])))
 
 
+def as_hugging_face(config: ModelConfig) -> ModelConfig:
+    """The model with the names, parts and order of rows that its Hugging Face files have, which adapters are made
+    for."""
+    if config.names.layer != GGUF_NAMES.layer:
+        return config
+    return replace(config, names=BY_ARCHITECTURE[config.architecture].names)
+
+
 def _places(config: ModelConfig) -> dict[str, Place]:
     """Where each module of a layer belongs, by its name in a Hugging Face model."""
-    if config.names.layer == GGUF_NAMES.layer:
-        config = replace(config, names=HF_NAMES)  # rows of stored pairs are put in order when they are read
+    config = as_hugging_face(config)
     places: dict[str, Place] = {}
     for index in range(config.num_layers):
         tensors = layer_tensors(config, index)
         for role in ROLES:
             first = 0
             for part in _matrix(tensors, role).parts:
-                places[part.name.removesuffix(".weight")] = Place(index, role, first, part.shape)
+                places[part.name.removesuffix(".weight")] = Place(index, role, first, part.shape, part.order)
                 first += part.shape[0]
     return places
 

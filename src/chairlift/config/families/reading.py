@@ -7,8 +7,9 @@ unless they are known to be harmless.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from chairlift.config.families.rope import read_rotation
+from chairlift.config.families.rope import THETA, WHOLE, Turning, read_rotation
 from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.config.model import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation, SamplingDefaults
 from chairlift.core.errors import InvalidConfig
@@ -21,8 +22,9 @@ def num_layers(config: Fields) -> int:
 
 
 def read_attention(
-    config: Fields, *, num_kv_heads: int | None = None, head_dim: int | None = None, rotation: Rotation | None = None
-) -> AttentionSpec:
+    config: Fields, *, num_kv_heads: int | None = None, head_dim: int | None = None, rotation: Rotation | None = None,
+    turning: Turning = WHOLE, theta: float = THETA,
+) -> AttentionSpec:  # fmt: skip
     """Of every layer. Defaults are what the family means where its configuration does not say."""
     heads = config.size("num_attention_heads")
     if "num_key_value_heads" in config.values:
@@ -31,8 +33,13 @@ def read_attention(
     if heads % kv_heads:
         raise config.bad("num_key_value_heads", f"must divide num_attention_heads {heads}")
     dim = _head_dim(config, heads, head_dim)
-    rotation = read_rotation(config) if rotation is None else rotation
-    return AttentionSpec(num_heads=heads, num_kv_heads=kv_heads, head_dim=dim, scale=dim**-0.5, rotation=rotation)
+    if rotation is None:
+        rotation = read_rotation(config, replace(turning, head_dim=dim), theta)
+    has_bias = config.flag("attention_bias", False)
+    return AttentionSpec(
+        num_heads=heads, num_kv_heads=kv_heads, head_dim=dim, scale=dim**-0.5, rotation=rotation, has_bias=has_bias,
+        has_output_bias=has_bias,
+    )  # fmt: skip
 
 
 def _head_dim(config: Fields, heads: int, default: int | None) -> int:
@@ -64,11 +71,13 @@ def with_windows(
 
 def read_model(
     config: Fields, attentions: Sequence[AttentionSpec], *, max_len: int | None = None, is_tied: bool = False,
-    activation: str = "silu", has_norm_after: bool = False,
+    activation: str = "silu", has_norm_after: bool = False, eps: str = "rms_norm_eps",
 ) -> ModelConfig:  # fmt: skip
-    """A declaration of layers with these attentions; a family replaces in it what differs."""
-    refuse_true(config, "attention_bias", "mlp_bias", "rope_interleaved")
-    feed_forward = FeedForwardSpec(width=config.size("intermediate_size"), activation=activation)
+    """A declaration of layers with these attentions; a family replaces in it what differs. eps: the key of norms'."""
+    refuse_true(config, "rope_interleaved")
+    feed_forward = FeedForwardSpec(
+        width=config.size("intermediate_size"), activation=activation, has_bias=config.flag("mlp_bias", False)
+    )
     return ModelConfig(
         architecture="",  # `Family.model` sets it
         hidden_size=config.size("hidden_size"),
@@ -78,9 +87,41 @@ def read_model(
             LayerSpec(attention=attention, feed_forward=feed_forward, has_norm_after=has_norm_after)
             for attention in attentions
         ),
-        rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
+        rms_norm_eps=config.positive(eps, 1e-6 if eps == "rms_norm_eps" else 1e-5),
         is_tied=config.flag("tie_word_embeddings", is_tied),
     )
+
+
+def with_layers(model: ModelConfig, **changes: Any) -> ModelConfig:
+    """With the same fields of every layer replaced."""
+    return replace(model, layers=tuple(replace(layer, **changes) for layer in model.layers))
+
+
+def with_attention(model: ModelConfig, **changes: Any) -> ModelConfig:
+    """With the same fields of every layer's attention replaced."""
+    layers = (replace(layer, attention=replace(layer.attention, **changes)) for layer in model.layers)
+    return replace(model, layers=tuple(layers))
+
+
+def with_pattern(
+    metadata: Fields, model: ModelConfig, local: AttentionSpec, full: AttentionSpec, size: int
+) -> ModelConfig:
+    """Layers with and without a window, as GGUF metadata list them; where they do not, the last of each group of `size`
+    has none."""
+    key, count = "attention.sliding_window_pattern", model.num_layers
+    given = metadata.get(key)
+    if isinstance(given, list):
+        if len(given) != count or any(each not in (0, 1) for each in given):
+            raise metadata.bad(key, f"must say of each of the {count} layers whether it has a window")
+        sliding = [bool(each) for each in given]
+    else:
+        size = metadata.size(key, size)
+        sliding = [(layer + 1) % size != 0 for layer in range(count)]
+    layers = (
+        replace(layer, attention=local if has_window else full)
+        for layer, has_window in zip(model.layers, sliding, strict=True)
+    )
+    return replace(model, layers=tuple(layers))
 
 
 def read_sampling(

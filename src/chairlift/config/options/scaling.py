@@ -9,6 +9,7 @@ from chairlift.config.options.values import text
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.routing.scaling import Scaling
 
+MAX_REPLICAS = 1024
 _SPEC = re.compile(r"(\d{1,4})-(\d{1,4})(?::(.*))?")
 _KEYS = ("target", "up", "down")
 
@@ -20,6 +21,8 @@ def make_scaling(given: str, *more: str) -> tuple[Scaling, dict[str, float]]:
         raise InvalidConfig(
             f"--autoscale {given}: give the least and the most replicas, as in 2-16 or 2-16:target=2048"
         )
+    if int(match[2]) > MAX_REPLICAS:
+        raise InvalidConfig(f"--autoscale {given}: {MAX_REPLICAS} replicas are the most that there may be; give fewer")
     values: dict[str, float] = {}
     for part in (match[3] or "").split(",") if match[3] else ():
         key, _, value = part.partition("=")

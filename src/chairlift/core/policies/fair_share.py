@@ -5,8 +5,12 @@ recomputed after a preemption nothing, all divided by the user's weight (`Attrib
 user saves nothing up: its counter rises to that of the least served waiting user. Requests of one user
 are served in order of arrival.
 
+What other replicas serve a user counts here too (`served_elsewhere`), and raises the level at which an idle user
+begins: that of the least served user that waits here or was just served there.
+
 Bound: of two users with waiting requests, one falls behind the other by at most a prompt and the output of the
-requests that the other has running.
+requests that the other has running; over several replicas by that in each of them, and what all serve between two
+tellings, as far as the replicas where it waits can serve it.
 """
 
 import heapq
@@ -14,7 +18,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
 from chairlift.core.ids import RequestId
-from chairlift.core.policy import Policy, RequestView
+from chairlift.core.policy import Policy, RequestView, Service
 
 _MAX_USERS = 10_000  # remembered beyond those with waiting requests; a forgotten user starts anew
 
@@ -35,18 +39,20 @@ class FairShare(Policy):
         self._entered: set[str] = set()
         self._floor = 0.0  # the least counter of users with waiting requests, when last looked at
 
+    def owner(self, view: RequestView) -> str:
+        """Whose share it is served from."""
+        return view.request.attributes.user
+
     def push(self, view: RequestView, now: float) -> None:
-        user, share = view.request.attributes.user, view.request.attributes.share
-        if share != self._shares.get(user, 1.0):
-            self._shares[user] = share
+        user = self.owner(view)
+        self._weigh(user, view.request.attributes.share)
         if user not in self._queues:
             self._queues[user] = OrderedDict()
             self._served[user] = max(self._served.get(user, 0.0), self._floor)
             if user not in self._entered:
                 self._entered.add(user)
                 heapq.heappush(self._heap, (self._served[user], user))
-            if len(self._served) > 2 * (_MAX_USERS + len(self._queues)):
-                self._forget()
+            self._forget_some()
         self._queues[user][view.id] = None
 
     def first(self, now: float) -> RequestId | None:
@@ -63,7 +69,7 @@ class FairShare(Policy):
         return None
 
     def remove(self, view: RequestView) -> None:
-        user = view.request.attributes.user
+        user = self.owner(view)
         del self._queues[user][view.id]
         if not self._queues[user]:
             del self._queues[user]
@@ -71,17 +77,32 @@ class FairShare(Policy):
     def served(self, view: RequestView, num_prompt: int, num_output: int) -> None:
         prompt, output = self._weights
         tokens = output * num_output + (0 if view.num_preempted else prompt * num_prompt)
-        self._charge(view.request.attributes.user, tokens)
+        self._charge(self.owner(view), tokens)
 
     def decoded(self, views: Sequence[RequestView]) -> None:
-        for user, num_output in Counter([view.request.attributes.user for view in views]).items():
+        for user, num_output in Counter([self.owner(view) for view in views]).items():
             self._charge(user, self._weights[1] * num_output)
+
+    def served_elsewhere(self, services: Sequence[Service]) -> None:
+        prompt, output = self._weights
+        for user, share, num_prompt, num_output in services:
+            self._weigh(user, share)
+            self._charge(user, prompt * num_prompt + output * num_output)
+        active = [self._served[user] for user in (*self._queues, *(service.user for service in services))]
+        self._floor = max(self._floor, min(active, default=0.0))
+        self._forget_some()
+
+    def _weigh(self, user: str, share: float) -> None:
+        if share != self._shares.get(user, 1.0):
+            self._shares[user] = share
 
     def _charge(self, user: str, tokens: float) -> None:
         self._served[user] = self._served.get(user, self._floor) + tokens / self._shares.get(user, 1.0)
 
-    def _forget(self) -> None:
+    def _forget_some(self) -> None:
         """Keep users with waiting requests, and the most served of the others: they would gain most."""
+        if len(self._served) <= 2 * (_MAX_USERS + len(self._queues)):
+            return
         idle = sorted((served, user) for user, served in self._served.items() if user not in self._queues)
         for _, user in idle[:-_MAX_USERS]:
             del self._served[user]
@@ -89,4 +110,4 @@ class FairShare(Policy):
 
     def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
         """The newest request of the most served user."""
-        return max(running, key=lambda s: (self._served.get(s.request.attributes.user, 0.0), s.arrival, s.id)).id
+        return max(running, key=lambda s: (self._served.get(self.owner(s), 0.0), s.arrival, s.id)).id

@@ -6,6 +6,7 @@ from chairlift.core.admission.reserve import Reserve
 from chairlift.core.policies.deadline import Deadline
 from chairlift.core.policies.fair_share import FairShare
 from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.in_turn import InTurn
 from chairlift.core.policies.longest_first import LongestFirst
 from chairlift.core.policies.longest_prefix import LongestPrefix
 from chairlift.core.policies.mlfq import Mlfq
@@ -29,6 +30,7 @@ POLICIES: dict[str, type[Policy]] = {
     "priority": Priority,
     "deadline": Deadline,
     "fair-share": FairShare,
+    "in-turn": InTurn,
     "mlfq": Mlfq,
     "longest-prefix": LongestPrefix,
 }

@@ -11,7 +11,7 @@ from typing import TypeVar
 from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.ids import RequestId
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policy import Admission, Allowance, MemoryView, Policy, Prefill, StepView
+from chairlift.core.policy import Admission, Allowance, MemoryView, Policy, Prefill, Service, StepView
 from chairlift.core.prefill.mixed import Mixed
 from chairlift.core.request import Progress
 
@@ -32,6 +32,7 @@ class Guard:
         self._policy, kind = policy, type(policy)
         # Looked up once: steps do not pay for hooks that do nothing.
         self.is_serving = kind.served is not Policy.served or kind.decoded is not Policy.decoded
+        self.counts_users = kind.served_elsewhere is not Policy.served_elsewhere
         self._has_left = kind.left is not Policy.left
         self._has_yielding = kind.yielding is not Policy.yielding
         self._skips_steady = _skips_steady(policy) or not self.is_serving
@@ -81,6 +82,9 @@ class Guard:
 
     def decoded(self, decodes: list[Progress], now: float) -> None:
         self._ask(lambda: self._policy.decoded(decodes), None, now)
+
+    def served_elsewhere(self, services: Sequence[Service], now: float) -> None:
+        self._ask(lambda: self._policy.served_elsewhere(services), None, now)
 
     def left(self, progress: Progress, now: float) -> None:
         if self._has_left:

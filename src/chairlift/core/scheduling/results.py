@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from chairlift.core.events import Computed, PromptScored, Token
+from chairlift.core.events import Computed, Embedded, PromptScored, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import Chunk, StepPlan, StepResult
 from chairlift.core.request import FinishReason, Progress, State
@@ -23,11 +23,12 @@ class Results:
     def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
         live, events, size = self._running_set.live, self._running_set.events, self._tables.pool.block_size
         step, has_index = plan.step, self._tables.pool.has_prefix_index
-        tokens, scores, failed = iter(result.tokens), result.scores, result.failed
+        tokens, scores = iter(result.tokens), result.scores
+        is_rare = bool(result.failed or result.vectors)
         for chunk in plan.chunks[: plan.num_decodes]:
             request, start, _, _, _, _, _, samples, _ = chunk
             progress = live.get(request.id)
-            is_plain = progress is not None and len(samples) == 1 and progress.beams is None and not failed
+            is_plain = progress is not None and len(samples) == 1 and progress.beams is None and not is_rare
             if progress is None or not is_plain or request.params.prompt_logprobs is not None:
                 self._commit_chunk(chunk, tokens, result, now)
                 continue
@@ -68,6 +69,8 @@ class Results:
                     self._branch(progress.beams, now)
             else:
                 progress.num_pending -= 1
+                if sample.id in result.vectors:
+                    running_set.events.append(Embedded(sample.id, now, result.vectors[sample.id]))
                 self._advance(progress, token, result.scores.get(sample.id), now)
                 if chunk.drafts and sample.id in running_set.live:
                     self._accept(progress, chunk, result, now)

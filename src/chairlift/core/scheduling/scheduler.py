@@ -8,7 +8,7 @@ which is then in no other plan before the result is in.
 Deterministic: no clock (time comes in as `now`), no randomness, ties by id.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.errors import InvalidConfig
@@ -16,7 +16,7 @@ from chairlift.core.events import Event, Queued, RuleFailed, Shrunk
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.policy import Admission, Policy, Prefill
+from chairlift.core.policy import Admission, Policy, Prefill, Service
 from chairlift.core.ports import Drafter
 from chairlift.core.prefill.mixed import Mixed
 from chairlift.core.request import FinishReason, Progress, Request
@@ -117,6 +117,15 @@ class Scheduler:
     def adapters(self) -> Mapping[int, int]:
         """Live requests of each adapter that has any."""
         return self._running_set.slots.live
+
+    @property
+    def counts_users(self) -> bool:
+        """Whether its policy goes by what users were served, in other replicas too."""
+        return self._rules.counts_users
+
+    def served_elsewhere(self, services: Sequence[Service], now: float) -> None:
+        """What users were served in other replicas since the last call."""
+        self._rules.served_elsewhere(services, now)
 
     @property
     def has_work(self) -> bool:

@@ -7,7 +7,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepResult
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policy import Admission, Policy, Prefill
+from chairlift.core.policy import Admission, Policy, Prefill, Service
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 
@@ -31,6 +31,7 @@ def failure(
         now += 1.0
         tokens = [0] * sum(len(chunk.samples) for chunk in plan.chunks)
         scheduler.commit(plan, StepResult(plan.step, tokens), now)
+        scheduler.served_elsewhere([Service("a", 1.0, plan.step, 1), Service("c", 2.0, 3, 0)], now)
         if plan.step == 2:
             scheduler.abort(RequestId(8), now)
     failed = next((event.message for event in scheduler.take_events() if isinstance(event, RuleFailed)), None)

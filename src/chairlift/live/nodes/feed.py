@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import zmq
@@ -60,15 +61,17 @@ class MembersFeed:
 
     def hear(self, members: Members) -> None:
         now = self.now()
-        listed = dict.fromkeys(engine.address for engine in members.engines)
+        listed = {engine.address: engine.number for engine in members.engines}
         for address in [each for each in listed if each not in self._known]:
-            replica = self.client.add(address, self.curve, lambda address=address: self._take_end(address))  # type: ignore[misc]
+            replica = self.client.add(address, self.curve, partial(self._take_end, address), listed[address])
             self._known[address] = _Known(replica, now, now)
-            _log.debug("replica %d has joined: %s", replica, address)
+            _log.debug("replica %d has joined: %s", listed[address], address)
         for address, known in list(self._known.items()):
             is_linked = self.client.is_linked(known.replica)
             if is_linked or address in listed:
                 known.lost = now
+            if address in listed:
+                self.client.renumber(known.replica, listed[address])
             if is_linked or address not in listed:
                 known.unreachable, known.is_told = now, False
             elif not known.is_told and now - known.unreachable >= _UNREACHABLE_S:
@@ -77,7 +80,7 @@ class MembersFeed:
             if now - known.lost >= GRACE_S:
                 self.client.remove(known.replica)
                 del self._known[address]
-                _log.debug("replica %d is gone: %s", known.replica, address)
+                _log.debug("%s is gone", address)
 
     def hear_end(self, ended: Ended) -> None:
         self._ends[ended.address] = self.now(), InterruptedWork(ended.keys, ended.was_killed)

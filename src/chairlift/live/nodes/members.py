@@ -6,8 +6,11 @@ is found: front ends keep their connections without it. Knows neither sockets no
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from chairlift.live.nodes.messages import Leave, MemberEngine, Members, Tell
-from chairlift.live.nodes.terms import EngineTerms, Terms
+from chairlift.live.nodes.numbers import Numbers
+from chairlift.live.nodes.terms import EngineTerms, Refusal, Terms
 
 SILENT_S = 5.0  # after which a node is not listed
 
@@ -19,9 +22,10 @@ class Member:
 
 
 class MembersList:
-    def __init__(self, terms: Terms, has_own: bool) -> None:
+    def __init__(self, terms: Terms, has_own: bool, numbers: Numbers | None = None) -> None:
         """`has_own`: the server has engines of its own, which say what the others must be like (`begin`)."""
         self.terms = terms
+        self.numbers = numbers or Numbers(0)
         self._has_own = has_own
         self._members: dict[str, Member] = {}
 
@@ -29,7 +33,7 @@ class MembersList:
         """An engine of the server itself is there."""
         self.terms = self.terms.after(engine)
 
-    def hear(self, tell: Tell, now: float) -> str | None:
+    def hear(self, tell: Tell, now: float) -> Refusal | None:
         """A node tells what it is; why it is refused, if it is."""
         refusal = self.terms.refusal(tell)
         if refusal is not None:
@@ -58,11 +62,16 @@ class MembersList:
         return None if member is None else member.tell
 
     def members(self) -> Members:
-        """None before it is known what they must be like."""
+        """None before it is known what they must be like; with the numbers that were given."""
         if self.terms.engines is None:
             return Members([])
+        numbers = self.numbers.by_address
         # Of several nodes at one address the last one counts: those before are gone.
         engines: dict[str, MemberEngine] = {}
         for member in sorted(self._members.values(), key=lambda member: member.told):
             engines |= {engine.address: engine for engine in member.tell.engines}
-        return Members(list(engines.values()))
+        return Members([replace(each, number=numbers.get(address, -1)) for address, each in engines.items()])
+
+    def give_numbers(self, now: float) -> bool:
+        """To all that are listed; whether any has changed."""
+        return self.numbers.give([engine.address for engine in self.members().engines], now)

@@ -8,6 +8,7 @@ ends of its machine, each second and at every change, and passes `Ended` on.
 import msgspec
 
 from chairlift.config.version import VERSION
+from chairlift.telemetry.metrics.figures import Figures
 
 
 class MemberEngine(msgspec.Struct, frozen=True):
@@ -21,6 +22,8 @@ class MemberEngine(msgspec.Struct, frozen=True):
     num_waiting: int = 0
     is_draining: bool = False
     queued: int = 0  # work before a new request's own, in tokens
+    figures: Figures | None = None  # None: it has told none yet
+    number: int = -1  # under which operators see it; the list gives it
 
 
 class Tell(msgspec.Struct, tag=True, frozen=True):

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,6 +12,13 @@ from chairlift.core.limits import Limits
 from chairlift.core.routing.hashes import span_of
 from chairlift.live.nodes.messages import MemberEngine, Tell
 from chairlift.live.wire.messages import EngineInfo
+
+REASONS = ("version", "model", "config", "fingerprint", "block_size", "memory")  # to refuse a node
+
+
+class Refusal(NamedTuple):
+    reason: str
+    message: str  # with the way out
 
 
 class EngineTerms(msgspec.Struct, frozen=True):
@@ -32,34 +40,45 @@ class Terms:
         """With what the first engine brings; later ones change nothing."""
         return self if self.engines is not None else replace(self, engines=engine)
 
-    def refusal(self, tell: Tell) -> str | None:
+    def refusal(self, tell: Tell) -> Refusal | None:
         """Why a node may not join, and the way out; None: it may."""
         if tell.version != VERSION:
-            return f"it runs chairlift {tell.version} and the server {VERSION}: install the same version on both"
+            return Refusal(
+                "version",
+                f"it runs chairlift {tell.version} and the server {VERSION}: install the same version on both",
+            )
         if tell.model != self.model:
-            return f"it has the model {tell.model} and the server {self.model}: start both with the same --model"
+            return Refusal(
+                "model",
+                f"it has the model {tell.model} and the server {self.model}: start both with the same --model",
+            )
         if tell.config != self.config:
-            return f"its {tell.model} is described otherwise than the server's: copy the same model folder to both"
+            return Refusal(
+                "config",
+                f"its {tell.model} is described otherwise than the server's: copy the same model folder to both",
+            )
         return next(filter(None, map(self._engine_refusal, tell.engines)), None)
 
-    def _engine_refusal(self, engine: MemberEngine) -> str | None:
+    def _engine_refusal(self, engine: MemberEngine) -> Refusal | None:
         if self.is_exact and engine.fingerprint is None:
-            return "the server is exact and it is not: start it with --exact"
+            return Refusal("fingerprint", "the server is exact and it is not: start it with --exact")
         want = self.engines
         if want is None:
             return None
         if self.is_exact and engine.fingerprint != want.fingerprint:
-            return (
+            return Refusal(
+                "fingerprint",
                 f"its fingerprint is {engine.fingerprint} and the server's {want.fingerprint}, so its answers would "
-                "have other bits: give both the same weights, options, kind of processor, or leave --exact out"
+                "have other bits: give both the same weights, options, kind of processor, or leave --exact out",
             )
         if engine.span != want.span:
-            return "its KV blocks have another size: start it with the server's --block-size"
+            return Refusal("block_size", "its KV blocks have another size: start it with the server's --block-size")
         if engine.max_tokens < want.max_tokens:
-            return (
+            return Refusal(
+                "memory",
                 f"it has memory for requests of {engine.max_tokens} tokens and the server takes up to "
                 f"{want.max_tokens}: give it more (--kv-memory, --memory), or the server --max-model-len "
-                f"{engine.max_tokens}"
+                f"{engine.max_tokens}",
             )
         return None
 

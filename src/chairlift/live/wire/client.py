@@ -43,7 +43,8 @@ from chairlift.live.wire.generation import Generation, Listener
 from chairlift.live.wire.link import Link
 from chairlift.live.wire.messages import Submit
 from chairlift.live.wire.roster import Roster
-from chairlift.live.wire.watch_client import WatchClient
+from chairlift.live.wire.service_told import ServiceTold
+from chairlift.live.wire.watched import Watched
 
 DEATH, DRAIN, ROLE = "death", "drain", "role"  # why requests move
 _LOOK_S = 0.02  # between two looks for the word how an engine ended
@@ -71,11 +72,12 @@ class EngineClient:
         may be added. `roles`: of each, if they have any."""
         self.info: messages.EngineInfo | None = None  # of the replica with the tightest limits; None: no engine yet
         self.num_held = 0  # outputs held for slow clients
-        self.watching = WatchClient(self._send_to_first)  # the page shows the first replica
+        self._watched = Watched(self._send_if_ready)
+        self.watching = self._watched.client
         self._name = name.encode()
         self._is_cluster = is_cluster
         self._routing = Routing(router or LeastLoaded(), len(addresses))
-        self._links = [self._link(replica, address, None) for replica, address in enumerate(addresses)]
+        self._links = [self._link(replica, address, None, replica) for replica, address in enumerate(addresses)]
         self._looks: list[tuple[LookAtOne, int]] = [
             (partial(look, replica), _MAX_LOOKS) for replica in range(len(addresses))
         ]
@@ -86,23 +88,21 @@ class EngineClient:
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
         self._roster = Roster(roles)
+        self._service = ServiceTold(self._send_if_ready)
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
         self._unloading: dict[int, Unloading] = {}  # by adapter
         self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
         # A request goes on in another replica: why, and whether with its keys and values.
         self.on_moved: Callable[[str, bool], None] = lambda why, with_kv: None
 
-    def _link(self, replica: int, address: str, curve: Curve | None) -> Link:
+    def _link(self, replica: int, address: str, curve: Curve | None, number: int) -> Link:
         hear, lose = partial(self._hear, replica), partial(self._lose, replica)
-        return Link(address, self._name.decode(), hear, lose, curve, None if replica else self.watching)
+        return Link(address, self._name.decode(), hear, lose, curve, number)
 
-    def _send_to_first(self, message: messages.Watch | messages.Explain) -> bool:
-        return bool(self._links) and self._links[0].send_if_ready(message)
-
-    def add(self, address: str, curve: Curve, look: LookAtOne) -> int:
-        """A replica on another machine, by number. It takes requests once it answers."""
+    def add(self, address: str, curve: Curve, look: LookAtOne, number: int) -> int:
+        """The place of a replica on another machine. It takes requests once it answers. `number`: for operators."""
         replica = min(self._left, default=len(self._links))
-        link = self._link(replica, address, curve)
+        link = self._link(replica, address, curve, number)
         if replica in self._left:
             self._left.remove(replica)
             self._links[replica], self._looks[replica] = link, (look, _REMOTE_LOOKS)
@@ -131,6 +131,9 @@ class EngineClient:
         for generation in [each for each in self._generations.values() if each.replica == replica]:
             self._resume(generation)
 
+    def renumber(self, replica: int, number: int) -> None:
+        self._links[replica].number = number
+
     def is_linked(self, replica: int) -> bool:
         return self._links[replica].is_ready
 
@@ -143,20 +146,18 @@ class EngineClient:
         return sum(link.num_waiting for link in self._links)
 
     def loads(self) -> list[dict[str, object]]:
-        """Each replica as operators see it."""
+        """Each replica as operators see it, by number."""
         known = self._routing.replicas
+        there = [(link.number, replica, link) for replica, link in enumerate(self._links) if replica not in self._left]
         return [
             {
-                "replica": replica,
-                "address": link.address if link.is_remote else "here",
-                "state": "gone" if not link.is_ready else "draining" if self._roster.is_drained(replica) else "ready",
-                "running": link.num_running,
-                "waiting": link.num_waiting,
+                "replica": number,
+                **link.shown(self._roster.is_drained(replica)),
+                "is_watched": replica == self._watched.replica,
                 "queued_tokens": known.queued[replica] if link.is_ready else 0,
                 "known_prefixes": known.prefixes.num_held(replica),
             }
-            for replica, link in enumerate(self._links)
-            if replica not in self._left
+            for number, replica, link in sorted(there, key=lambda each: each[:2])
         ]
 
     def submit(
@@ -178,10 +179,9 @@ class EngineClient:
             raise EngineUnavailable("the engine is not ready; try again in a moment")
         if params.seed is None and not params.is_greedy:  # here, so that every engine samples the same
             params = replace(params, seed=secrets.randbits(64))
-        if adapter is not None:
-            attributes = replace(attributes, adapter=adapter.number)
         key = next(self._keys)
-        submit = Submit(key, prompt, params, max_output, attributes, expires, name, is_traced, adapter=adapter)
+        submit = Submit(key, prompt, params, max_output, attributes, expires, name, is_traced)
+        submit = submit if adapter is None else messages.with_adapter(submit, adapter)
         generation = self._generations[key] = Generation(self, submit, listener)
         self._place(generation, submit, prompt)
         return generation
@@ -196,12 +196,9 @@ class EngineClient:
     def forget(self, key: int) -> None:
         self._generations.pop(key, None)
 
-    def drain(self, replica: int, is_on: bool) -> bool:
+    def drain(self, number: int, is_on: bool) -> bool:
         """Asks a replica to be left by its requests, or to take some again; False when it is not there."""
-        is_there = 0 <= replica < len(self._links) and self._links[replica].is_ready
-        if is_there:
-            self._send(replica, messages.Drain(is_on))
-        return is_there
+        return any(link.number == number and link.send_if_ready(messages.Drain(is_on)) for link in self._links)
 
     async def unload(self, adapter: int) -> None:
         """Has all replicas forget an adapter that is offered no more; returns when its last request has ended."""
@@ -241,6 +238,7 @@ class EngineClient:
             await self._broken
         finally:
             runs, self._runs, self._broken = list(self._runs.values()), {}, None
+            self.watching.lose()
             for run in runs:
                 run.cancel()
             await asyncio.gather(*runs, return_exceptions=True)
@@ -257,10 +255,12 @@ class EngineClient:
     def _hear(self, replica: int, message: messages.FromEngine) -> None:
         if isinstance(message, messages.Step):
             self._routing.tell(replica, message.queued, message.num_running, message.num_taken)
-            generations = self._generations
+            generations, is_counting = self._generations, self._service.is_on
             for output in message.outputs:
                 generation = generations.get(output.key)
                 if generation is not None:
+                    if is_counting and output.token is not None:
+                        self._service.count(replica, generation.service_of(output))
                     generation.put(output)
             if self._roster.is_prefill(replica):
                 self._hand_over(replica, message)
@@ -275,8 +275,11 @@ class EngineClient:
             self._learn(replica, message)
         elif isinstance(message, messages.Draining):
             self._set_draining(replica, message.is_on)
+        elif isinstance(message, messages.Snapshot | messages.Explained):
+            self._watched.hear(replica, message)
         elif isinstance(message, messages.Ready):
             self._welcome(replica, message)
+            self._watched.come(replica)
 
     def _learn(self, replica: int, message: messages.Prefixes) -> None:
         changes = PrefixChanges(message.version, message.published, message.lost)
@@ -293,6 +296,7 @@ class EngineClient:
         self._routing.begin(replica)
         self._stop_looking(replica)
         self._roster.come(replica, ready.info.fingerprint)
+        self._service.come(replica, ready.info.counts_users)
         was_drained = self._roster.is_drained(replica)
         if was_drained and not ready.is_draining:  # the engine before was, and has died
             self._send(replica, messages.Drain(True))
@@ -324,6 +328,8 @@ class EngineClient:
         self._roster.go(replica)
         for unloading in self._unloading.values():
             unloading.lose(replica)
+        self._service.go(replica)
+        self._watched.go(replica, members(self._roster.ready))
         if not self._roster.ready:
             self._is_ready.clear()
 
@@ -416,6 +422,9 @@ class EngineClient:
         """Replicas that may take a request, as bits."""
         num_replicas = len(self._links) - len(self._left)
         return self._roster.takers(generation.fingerprint, generation.num_made > 0, num_replicas)
+
+    def _send_if_ready(self, replica: int, message: messages.ToEngine) -> bool:
+        return self._links[replica].send_if_ready(message)
 
     def _send(self, replica: int, message: messages.ToEngine) -> None:
         self._links[replica].send(message)

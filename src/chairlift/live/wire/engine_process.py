@@ -9,6 +9,7 @@ A message that cannot be read is dropped.
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import zmq
@@ -18,10 +19,12 @@ from chairlift.live.moving.ticket import Ticket
 from chairlift.live.recovery.quarantine import Quarantine
 from chairlift.live.recovery.step_note import InterruptedWork, StepNote
 from chairlift.live.wire import messages
-from chairlift.live.wire.curve import Curve
+from chairlift.live.wire.curve import Curve, Gate
+from chairlift.live.wire.figures_feed import FiguresFeed
 from chairlift.live.wire.messages import EngineInfo, Output, Submit
 from chairlift.live.wire.switchboard import FrontEnd, Switchboard
 from chairlift.live.wire.watch_feed import WatchFeed
+from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.watch.view import View
 
 TIDY_AFTER_S = 1.0
@@ -41,11 +44,12 @@ class EngineProcess:
         max_sleep_s: float | None = None,
         queued: QueuedWork | None = None,
         public: tuple[str, Curve] | None = None,
+        counting: EngineMetrics | None = None,
     ) -> None:
         """`prepare` does a small part of work ahead while idle; False when nothing is left. `note` has the requests
         that the engine before this one died busy with. `tidy` is called after `TIDY_AFTER_S` without requests. An idle
         engine beats in the note at least every `max_sleep_s`. `queued`: the load of one of several replicas.
-        `public`: an address for front ends on other machines."""
+        `public`: an address for front ends on other machines. `counting`: figures, told where there are several."""
         self._switchboard = Quarantine(switchboard, note)
         self._prepare = prepare
         self._tidy, self._is_tidy = tidy, False
@@ -53,6 +57,7 @@ class EngineProcess:
         self._note = note
         self._max_sleep_ms = None if max_sleep_s is None else round(1000 * max_sleep_s)
         self._interrupted = InterruptedWork({}, was_killed=False) if note is None else note.take()
+        self._suspects = dict(self._interrupted.keys)  # not told yet, by front end
         self._info = info
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(messages.ToEngine)
@@ -76,6 +81,12 @@ class EngineProcess:
         self._told: dict[FrontEnd, tuple[int, int, int]] = {}  # running, waiting and queued, as last sent to each
         self._taken: dict[FrontEnd, int] = {}  # requests of each front end
         self._queued = queued
+        self._counting = counting
+        self._figures: FiguresFeed | None = None
+        if counting is not None and queued is not None:
+            counting.queued = queued
+            num_turned_away = partial(_num_turned_away, None if public is None else public[1])
+            self._figures = FiguresFeed(counting, time.monotonic, self._send, num_turned_away)
         self._news = switchboard.engine.scheduler.pool.news
         self._is_draining = False
 
@@ -90,6 +101,8 @@ class EngineProcess:
             self._unload()
             self._tell_prefixes()
             self._watch_feed.show()
+            if self._figures is not None:
+                self._figures.show(self._told)
 
     def _step(self) -> None:
         has_work = self._switchboard.has_work
@@ -182,6 +195,8 @@ class EngineProcess:
                 continue
             if isinstance(message, Submit):
                 self._taken[front_end] = self._taken.get(front_end, 0) + 1
+                if self._counting is not None and message.outputs is not None:
+                    self._counting.moved_in()
                 self._switchboard.submit(front_end, message)
             elif isinstance(message, messages.Abort):
                 self._switchboard.abort(front_end, message)
@@ -200,10 +215,16 @@ class EngineProcess:
                 self._welcome(front_end)
             elif isinstance(message, messages.AskPrefixes):
                 self._tell_whole(front_end)
+            elif isinstance(message, messages.Elsewhere):
+                self._switchboard.engine.served_elsewhere(message.services)
             elif isinstance(message, messages.Drain):
                 self._is_draining = message.is_on
+                if self._counting is not None:
+                    self._counting.drained(message.is_on)
                 for each in list(self._told):
                     self._send(each, messages.Draining(message.is_on))
+                if self._figures is not None:  # the engine may end soon
+                    self._figures.show(self._told, is_urgent=True)
 
     def _has_message(self, timeout_ms: int | None) -> bool:
         """Waits so long, or until a piece was copied or an adapter read."""
@@ -214,12 +235,15 @@ class EngineProcess:
     def _welcome(self, front_end: FrontEnd) -> None:
         self._told[front_end], self._taken[front_end] = (0, 0, 0), 0
         left = self._interrupted
-        suspects = left.keys.get(front_end, [])
+        # Once: a front end that was cut off and comes back is not to blame them for the same death again.
+        suspects = self._suspects.pop(front_end, [])
         ready = messages.Ready(
             self._info, suspects, left.is_alone, left.was_killed, self._is_draining, time.monotonic()
         )
         self._send(front_end, ready)
         self._tell_whole(front_end)
+        if self._figures is not None:
+            self._figures.welcome(front_end)
 
     def _rest(self) -> int | None:
         """How long to wait for messages; None: for ever."""
@@ -230,7 +254,12 @@ class EngineProcess:
         if not self._is_tidy and self._switchboard.engine.clock.now() - self._worked >= TIDY_AFTER_S:
             self._tidy()
             self._is_tidy = True
-        waits_ms = (self._watch_feed.wait_ms, None if self._is_tidy else round(1000 * TIDY_AFTER_S), self._max_sleep_ms)
+        waits_ms = (
+            self._watch_feed.wait_ms,
+            None if self._is_tidy else round(1000 * TIDY_AFTER_S),
+            self._max_sleep_ms,
+            None if self._figures is None else self._figures.wait_ms,
+        )
         return min((wait_ms for wait_ms in waits_ms if wait_ms is not None), default=None)
 
     def _beat(self) -> None:
@@ -250,3 +279,7 @@ class EngineProcess:
         self._told.pop(front_end, None)
         self._taken.pop(front_end, None)
         self._watch_feed.drop(front_end)
+
+
+def _num_turned_away(curve: Curve | None) -> int:
+    return 0 if curve is None else Gate.of(zmq.Context.instance(), curve.public).num_turned_away

@@ -12,6 +12,7 @@ from msgspec.structs import replace as replace_fields
 
 from chairlift.core.attributes import Attributes
 from chairlift.core.errors import ChairliftError
+from chairlift.core.policy import Service
 from chairlift.live.recovery.suspicion import Suspicion
 from chairlift.live.wire import messages
 from chairlift.live.wire.messages import Output, Submit
@@ -125,6 +126,11 @@ class Generation:
     def has_made(self) -> bool:
         """Whether a token has come from the replica where it is."""
         return self.num_made > self._num_before
+
+    def service_of(self, output: Output) -> Service:
+        """What its user is served by a token that was not put yet: with the first, the prompt too."""
+        num_prompt = 0 if self.num_made else max(0, len(self._submit.prompt) - output.num_cached)
+        return Service(self.attributes.user, self.attributes.share, num_prompt, 1)
 
     @property
     def attributes(self) -> Attributes:

@@ -16,7 +16,7 @@ import zmq
 from chairlift.config.version import VERSION
 from chairlift.live.wire import messages
 from chairlift.live.wire.curve import Curve
-from chairlift.live.wire.watch_client import WatchClient
+from chairlift.live.wire.seen import Seen
 
 _RECONNECT_MS = 20
 _PAUSE_S = 0.2  # between two attempts to reach another machine
@@ -32,15 +32,16 @@ class Link:
         hear: Callable[[messages.FromEngine], None],
         lose: Callable[[], None],
         curve: Curve | None = None,
-        watching: WatchClient | None = None,
+        number: int = 0,
     ) -> None:
-        """`hear` gets all messages but those for the live page, which `watching` gets. `lose`: the engine that was
-        ready is gone. `curve`: for an engine on another machine."""
+        """`hear` gets messages as they come, but for figures, which are kept here. `lose`: the engine that was ready is
+        gone. `curve`: for an engine on another machine. `number`: under which operators see it."""
         self.info: messages.EngineInfo | None = None  # of the last engine
         self.num_running = 0
         self.num_waiting = 0
         self.queued = 0  # work, in tokens
-        self.watching = watching or WatchClient(self.send_if_ready)
+        self.seen = Seen()
+        self.number = number
         self.is_ready = False
         self.address = address
         self._curve = curve
@@ -56,6 +57,16 @@ class Link:
     @property
     def is_remote(self) -> bool:
         return self._curve is not None
+
+    def shown(self, is_drained: bool) -> dict[str, object]:
+        """As operators see it."""
+        return {
+            "address": self.address if self.is_remote else "here",
+            "state": "gone" if not self.is_ready else "draining" if is_drained else "ready",
+            "running": self.num_running,
+            "waiting": self.num_waiting,
+            **self.seen.shown(time.monotonic()),
+        }
 
     async def run(self) -> None:
         """Stays connected until cancelled."""
@@ -99,7 +110,6 @@ class Link:
             self._socket = None
             was_ready, self.is_ready = self.is_ready, False
             self.num_running = self.num_waiting = self.queued = 0
-            self.watching.lose()
             socket.disable_monitor()
             monitor.close()
             socket.close()
@@ -131,8 +141,8 @@ class Link:
             asyncio.get_running_loop().call_soon(self._read)
 
     def _hear(self, message: messages.FromEngine) -> None:
-        if isinstance(message, messages.Snapshot | messages.Explained):
-            self.watching.hear(message)
+        if isinstance(message, messages.Told):
+            self.seen.take(message.figures, time.monotonic())
             return
         if isinstance(message, messages.Step):
             self.num_running, self.num_waiting = message.num_running, message.num_waiting
@@ -146,14 +156,12 @@ class Link:
                 self._ahead_s = message.clock - time.monotonic()
             self.info, self.is_ready = message.info, True
         self._take(message)
-        if isinstance(message, messages.Ready):
-            self.watching.resume()
 
     def _watch(self, monitor: zmq.Socket[bytes]) -> None:
         if _has_message(monitor) and not self._over.done():
             self._over.set_result(None)
 
-    def send_if_ready(self, message: messages.Watch | messages.Explain) -> bool:
+    def send_if_ready(self, message: messages.ToEngine) -> bool:
         if self.is_ready:
             self.send(message)
         return self.is_ready

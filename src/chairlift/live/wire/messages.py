@@ -3,8 +3,8 @@
 Front end to engine: `Hello` once, then `Submit` and `Abort`. Engine to front end: `Ready` in answer to `Hello`, then
 one `Step` per step and front end with all of its outputs. A request is named by a key that its front end chose; its n
 samples by their index. A front end with an open live page sends `Watch` and gets a `Snapshot` a second. Where there are
-several replicas, `Step` tells the load too, `Prefixes` what is cached; `Move` and `Moved` take a request to another.
-`Unload` is answered by `Unloaded` once no request has the adapter.
+several replicas, `Step` tells the load too, `Prefixes` what is cached, `Told` figures for operators; `Move` and `Moved`
+take a request to another. `Unload` is answered by `Unloaded` once no request has the adapter.
 """
 
 import dataclasses
@@ -15,9 +15,11 @@ from chairlift.config.version import VERSION
 from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
+from chairlift.core.policy import Service
 from chairlift.core.score import TokenScore
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.moving.ticket import Ticket
+from chairlift.telemetry.metrics.figures import Figures
 from chairlift.telemetry.phases import Mark
 
 
@@ -75,6 +77,7 @@ class Output(msgspec.Struct, array_like=True, frozen=True, gc=False):
     error: str | None = None  # why, when finish is "error"
     error_field: str | None = None  # set when the request was invalid
     marks: list[Mark] | None = None  # of sample 0 since its last output, if the request is traced
+    vector: bytes | None = None  # float32 numbers, of a model that makes them instead of text; before its token
 
 
 class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):
@@ -83,6 +86,10 @@ class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):
     num_waiting: int
     queued: int = 0  # work before a new request's own, in tokens; of one of several replicas
     num_taken: int = 0  # requests of this front end so far
+
+
+class Told(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    figures: Figures
 
 
 class Prefixes(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -122,6 +129,12 @@ class Unloaded(msgspec.Struct, tag=True, array_like=True, frozen=True):
     adapter: int
 
 
+class Elsewhere(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """What users were served in other replicas since the message before, as far as this front end sees it."""
+
+    services: list[Service]
+
+
 class Proven(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """A front end has failed a request that kept ending the engine: that counts as progress."""
 
@@ -159,6 +172,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     fingerprint: str | None = None  # None: answers are not exact
     version: str = VERSION
     moves_kv: bool = False  # requests can leave it with their keys and values
+    counts_users: bool = False  # its policy goes by what users are served in other replicas too
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -170,8 +184,8 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     clock: float = 0.0  # the engine's monotonic clock when this was sent, which is another on another machine
 
 
-ToEngine = Hello | Submit | Abort | Move | Unload | Proven | Watch | Explain | AskPrefixes | Drain
-FromEngine = Ready | Step | Moved | Unloaded | Prefixes | Draining | Snapshot | Explained
+ToEngine = Hello | Submit | Abort | Move | Unload | Proven | Watch | Explain | AskPrefixes | Drain | Elsewhere
+FromEngine = Ready | Step | Told | Moved | Unloaded | Prefixes | Draining | Snapshot | Explained
 
 
 def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:
@@ -186,3 +200,8 @@ def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> 
 def with_scored_prompt(message: Submit) -> Submit:
     """The request once its prompt scores were sent, which are sent once."""
     return msgspec.structs.replace(message, params=dataclasses.replace(message.params, prompt_logprobs=None))
+
+
+def with_adapter(message: Submit, adapter: Adapter) -> Submit:
+    attributes = dataclasses.replace(message.attributes, adapter=adapter.number)
+    return msgspec.structs.replace(message, attributes=attributes, adapter=adapter)

@@ -14,15 +14,16 @@ from functools import partial
 from itertools import count
 from typing import TypeVar
 
-from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
+from chairlift.core.attributes import Attributes
 from chairlift.core.params import SamplingParams
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.processes.interrupts import deferred_interrupts
-from chairlift.live.wire.messages import Abort, Output, Submit
+from chairlift.live.wire.messages import Abort, Output, Submit, with_adapter
 from chairlift.live.wire.switchboard import Switchboard
 
 T = TypeVar("T")
 Request = tuple[list[int], SamplingParams, int]  # prompt, parameters, and the most tokens it may make
+RequestWith = tuple[list[int], SamplingParams, int, Attributes]
 _HERE = b""  # the only front end there is
 
 
@@ -47,10 +48,13 @@ class SharedSwitchboard:
         self._turn_ended = threading.Condition(threading.RLock())
 
     @contextmanager
-    def asking(self, requests: Sequence[Request], adapter: Adapter | None = None) -> Iterator[Subscription]:
+    def asking(
+        self, requests: Sequence[Request] | Sequence[RequestWith], adapter: Adapter | None = None
+    ) -> Iterator[Subscription]:
         """Submits requests; the end of the context drops them."""
-        attributes = NO_ATTRIBUTES if adapter is None else Attributes(adapter=adapter.number)
-        messages = [Submit(next(self._keys), *request, attributes, adapter=adapter) for request in requests]
+        messages = [Submit(next(self._keys), *request) for request in requests]
+        if adapter is not None:
+            messages = [with_adapter(message, adapter) for message in messages]
         subscription = Subscription([message.key for message in messages])
         try:
             self.do(partial(self._submit, subscription, messages))

@@ -16,6 +16,7 @@ from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.events import (
     Admitted,
+    Embedded,
     Event,
     Exported,
     Finished,
@@ -251,6 +252,8 @@ class Switchboard:
             submission = self._submissions[recipient.front_end, recipient.key]
             submission.message = with_scored_prompt(submission.message)
             return Output(recipient.key, recipient.sample, None, prompt_scores=list(event.scores))
+        elif isinstance(event, Embedded):
+            return Output(recipient.key, recipient.sample, None, vector=event.vector)
         elif isinstance(event, Finished):
             if event.finish is FinishReason.ERROR:
                 _log.warning("request %s failed: %s", recipient.name, event.message)

@@ -17,6 +17,7 @@ from torch import Tensor
 from chairlift.config.adapters.adapter import AdapterSpec, LowRankPart
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.ops import Ops, Weight
+from chairlift.runner.weights.order import in_order
 
 MatrixKey = tuple[int, str]  # a layer, and the role of a matrix there
 
@@ -72,6 +73,7 @@ def read_matrices(spec: AdapterSpec, dtype: torch.dtype) -> dict[MatrixKey, list
 
 def _read(file: safe_open, part: LowRankPart, dtype: torch.dtype) -> PartTensors:
     down, up = (file.get_tensor(name) for name in part.tensors)
+    up = in_order(up, part.place.order)
     wide = torch.promote_types(dtype, torch.float32)
     return PartTensors(part.place.first, down.to(dtype), (up.to(wide) * part.factor).to(dtype))
 

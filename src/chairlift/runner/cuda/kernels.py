@@ -20,11 +20,12 @@ def whole_row(width: int) -> dict[str, int]:
 
 
 @triton.jit
-def add_rms_norm_kernel(
-    x, residual, gain, out, width, eps, factor,
-    BLOCK: tl.constexpr, HAS_RESIDUAL: tl.constexpr, HAS_GAIN: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+def add_norm_kernel(
+    x, residual, gain, bias, out, width, eps, factor,
+    BLOCK: tl.constexpr, HAS_RESIDUAL: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_BIAS: tl.constexpr,
+    IS_CENTRED: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """residual += factor * x; out = residual / rms(residual) * gain. One row a program.
+    """residual += factor * x; out = residual / rms(residual) * gain + bias, centred first or not. One row a program.
 
     Without a residual the norm is x's; without a gain there is no norm."""
     row = tl.program_id(0).to(tl.int64)
@@ -32,6 +33,8 @@ def add_rms_norm_kernel(
     mask = columns < width
     if HAS_GAIN:
         gains = tl.load(gain + columns, mask=mask, other=0.0)
+    if HAS_BIAS:
+        biases = tl.load(bias + columns, mask=mask, other=0.0)
     launch_dependents(IS_DEPENDENT)
     wait_for_previous(IS_DEPENDENT)
     summed = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
@@ -43,8 +46,45 @@ def add_rms_norm_kernel(
         tl.store(residual + row * width + columns, rounded, mask=mask)
         summed = rounded.to(tl.float32)
     if HAS_GAIN:
+        if IS_CENTRED:
+            summed = tl.where(mask, summed - tl.sum(summed, axis=0) / width, 0.0)
         scale = tl.rsqrt(tl.sum(summed * summed, axis=0) / width + eps)
-        tl.store(out + row * width + columns, (summed * scale * gains).to(out.dtype.element_ty), mask=mask)
+        normed = summed * scale * gains
+        if HAS_BIAS:
+            normed += biases
+        tl.store(out + row * width + columns, normed.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def prepare_kernel(
+    qkv, positions, q_gain, k_gain, factors, eps, q_width, k_width, width,
+    BLOCK: tl.constexpr, HAS_NORM: tl.constexpr, HAS_FACTORS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Before rotation, in place: norms over all heads of queries and over all heads of keys, and queries times the
+    factor of their position. One program a token's queries, one its keys."""
+    token = tl.program_id(0).to(tl.int64)
+    launch_dependents(IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
+    place = qkv + token * width
+    if tl.program_id(1) == 0:
+        factor = 1.0
+        if HAS_FACTORS:
+            factor = tl.load(factors + tl.maximum(tl.load(positions + token), 0))
+        _prepare(place, q_gain, factor, eps, q_width, BLOCK, HAS_NORM)
+    else:
+        _prepare(place + q_width, k_gain, 1.0, eps, k_width, BLOCK, HAS_NORM)
+
+
+@triton.jit
+def _prepare(place, gain, factor, eps, width, BLOCK: tl.constexpr, HAS_NORM: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    mask = columns < width
+    kind = place.dtype.element_ty
+    values = tl.load(place + columns, mask=mask, other=0.0).to(tl.float32)
+    if HAS_NORM:
+        scale = tl.rsqrt(tl.sum(values * values, axis=0) / width + eps)
+        values *= scale * tl.load(gain + columns, mask=mask, other=0.0)
+    tl.store(place + columns, (values * factor).to(kind), mask=mask)
 
 
 @triton.jit
@@ -60,13 +100,18 @@ def round_rows_kernel(x, out, scales, width, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def activate_kernel(gate_up, out, width, BLOCK: tl.constexpr, ACTIVATION: tl.constexpr):
-    """out = activation(first half) * second half, a stretch of a row a program."""
+def activate_kernel(
+    gate_up, out, width, BLOCK: tl.constexpr, ACTIVATION: tl.constexpr, HAS_GATE: tl.constexpr
+):  # fmt: skip
+    """out = activation(first half) * second half, without a gate activation(all), a stretch of a row a program."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < width
-    gate = tl.load(gate_up + row * 2 * width + columns, mask=mask, other=0.0).to(tl.float32)
-    up = tl.load(gate_up + row * 2 * width + width + columns, mask=mask, other=0.0).to(tl.float32)
+    place = gate_up + row * (2 if HAS_GATE else 1) * width + columns
+    gate = tl.load(place, mask=mask, other=0.0).to(tl.float32)
+    up = 1.0
+    if HAS_GATE:
+        up = tl.load(place + width, mask=mask, other=0.0).to(tl.float32)
     tl.store(out + row * width + columns, activated(gate, up, ACTIVATION).to(out.dtype.element_ty), mask=mask)
 
 

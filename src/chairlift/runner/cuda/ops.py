@@ -23,8 +23,9 @@ from chairlift.runner.cuda.exact.trial import can_fuse
 from chairlift.runner.cuda.hopper.kernels import Hopper
 from chairlift.runner.cuda.kernels import (
     activate_kernel,
-    add_rms_norm_kernel,
+    add_norm_kernel,
     cap_kernel,
+    prepare_kernel,
     rotate_store_kernel,
     whole_row,
 )
@@ -32,7 +33,7 @@ from chairlift.runner.cuda.one_row.attention import attend_one_row
 from chairlift.runner.cuda.one_row.product import gated, is_one_row, one_row
 from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
-from chairlift.runner.ops import Attention, Batch, Weight
+from chairlift.runner.ops import Attention, Batch, Norm, Weight
 from chairlift.runner.torch.ops import TorchOps
 
 _TILE = 64  # keys at a time, of a tile of queries
@@ -60,11 +61,11 @@ class CudaWeight:
 
     def gated(self, x: Tensor, activation: str) -> Tensor | None:
         """activation(first half of the product) * second half; None: no kernel does both."""
+        if self._bias is not None:
+            return None
         if is_one_row(x):
-            assert self._bias is None
             return gated(x, self._matrix, activation)
         if (few_rows := self._hopper.few_rows) and few_rows.takes(x, self._matrix):
-            assert self._bias is None
             return few_rows.multiply(x, self._matrix, None, x.dtype, activation)
         return None
 
@@ -111,29 +112,30 @@ class CudaOps:
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias, self._hopper)
 
-    def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        return self._norm(x, None, gain, torch.empty_like(x), eps, 1.0)
+    def norm(self, x: Tensor, norm: Norm) -> Tensor:
+        return self._norm(x, None, norm, torch.empty_like(x), 1.0)
 
-    def add_rms_norm(
-        self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        out = residual if gain is None else torch.empty_like(x)
-        return self._norm(x, residual, gain, out, eps, factor), residual
+    def add_norm(
+        self, x: Tensor, residual: Tensor, norm: Norm | None, factor: float = 1.0
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        out = residual if norm is None else torch.empty_like(x)
+        return self._norm(x, residual, norm, out, factor), residual
 
     @staticmethod
-    def _norm(
-        x: Tensor, residual: Tensor | None, gain: Tensor | None, out: Tensor, eps: float, factor: float
-    ) -> Tensor:
+    def _norm(x: Tensor, residual: Tensor | None, norm: Norm | None, out: Tensor, factor: float) -> Tensor:
         width = x.shape[-1]
-        add_rms_norm_kernel[(len(x),)](
-            x, residual, gain, out, width, eps, factor,
-            HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, **whole_row(width),
-            **dependent(len(x) <= _FEW),
+        gain, bias, eps = (None, None, 0.0) if norm is None else (norm.gain, norm.bias, norm.eps)
+        add_norm_kernel[(len(x),)](
+            x, residual, gain, bias, out, width, eps, factor,
+            HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, HAS_BIAS=bias is not None,
+            IS_CENTRED=norm is not None and norm.is_centred, **whole_row(width), **dependent(len(x) <= _FEW),
         )  # fmt: skip
         return out
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         assert isinstance(batch, CudaBatch)
+        if attention.spec.has_wide_qk_norm or attention.query_factors is not None:
+            self.prepare(qkv, attention, batch)
         if len(qkv) == 1 and self._counters is not None and self._fused[attention.spec]:
             if self._exact and batch.tiles is None:
                 return exact_attention.attend_one_row(qkv, attention, keys, values, batch, self._counters)
@@ -141,6 +143,18 @@ class CudaOps:
                 return attend_one_row(qkv, attention, keys, values, batch, self._counters)
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
         return self.attention(q, attention.spec, keys, values, batch)
+
+    @staticmethod
+    def prepare(qkv: Tensor, attention: Attention, batch: Batch) -> None:
+        """What comes before rotation and is no part of its kernels, in place."""
+        spec, factors = attention.spec, attention.query_factors
+        q_width, k_width = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+        gains = (attention.q_norm, attention.k_norm) if spec.has_wide_qk_norm else (None, None)
+        prepare_kernel[(len(qkv), 2 if spec.has_wide_qk_norm else 1)](
+            qkv, batch.positions, *gains, factors, attention.eps, q_width, k_width, qkv.shape[1],
+            HAS_NORM=spec.has_wide_qk_norm, HAS_FACTORS=factors is not None, **whole_row(q_width),
+            **dependent(len(qkv) <= _FEW),
+        )  # fmt: skip
 
     def rotate_and_store(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Queries [T, heads, head_dim]; keys and values are in the cache then."""
@@ -152,7 +166,7 @@ class CudaOps:
             attention.k_norm, attention.eps,
             HEADS=heads, KV_HEADS=kv_heads, Q_ROWS=triton.next_power_of_2(heads),
             KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size,
-            HAS_NORM=attention.q_norm is not None,
+            HAS_NORM=attention.spec.has_qk_norm,
             num_warps=8, enable_fp_fusion=not self._exact,  # as the kernel of a single row has it
             **dependent(len(qkv) <= _FEW),
         )  # fmt: skip
@@ -231,12 +245,15 @@ class CudaOps:
             return out
         return self.activate(weight.linear(x), activation)
 
-    def activate(self, gate_up: Tensor, activation: str) -> Tensor:
-        """[T, 2 * F] -> activation(first half) * second half, [T, F]."""
-        width = gate_up.shape[-1] // 2
+    def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
+        return self.activate(weight.linear(x), activation, has_gate=False)
+
+    def activate(self, gate_up: Tensor, activation: str, has_gate: bool = True) -> Tensor:
+        """[T, 2 * F] -> activation(first half) * second half, [T, F]; without a gate [T, F] -> activation(all)."""
+        width = gate_up.shape[-1] // (2 if has_gate else 1)
         out = torch.empty(len(gate_up), width, dtype=gate_up.dtype, device=gate_up.device)
         activate_kernel[(len(gate_up), triton.cdiv(width, _STRETCH))](
-            gate_up, out, width, BLOCK=_STRETCH, ACTIVATION=activation, num_warps=4
+            gate_up, out, width, BLOCK=_STRETCH, ACTIVATION=activation, HAS_GATE=has_gate, num_warps=4
         )
         return out
 

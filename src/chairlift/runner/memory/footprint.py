@@ -3,7 +3,8 @@
 For the triton kernels. Torch takes memory in pieces as large as the tensors that need them, keeps them, cuts smaller
 tensors from free ones and never joins two. So all pieces count for which no earlier one had room:
 
-    hidden x 4   the residual, what is added to it, normed rows, queries or attention outputs
+    hidden x 4   the residual, what is added to it, normed rows, queries or attention outputs; one more where branches
+                 are in parallel
     qkv, parts of attention
     inner x 2    gate and up, and
     inner        their product, each if it is larger than qkv, whose piece is free by then
@@ -69,7 +70,9 @@ def _layer_pieces(config: ModelConfig, limits: Limits, num_tokens: int, num_deco
         qkv = q + 2 * spec.num_kv_heads * spec.head_dim
         tiling = choose_tiling(num_decodes, 1 << (limits.max_model_len - 1).bit_length(), spec.has_groups)
         parts = 4 * num_decodes * spec.num_heads * tiling.num_splits * (spec.head_dim + 2) * (tiling.num_splits > 1)
-        widths = (*[max(config.hidden_size, q)] * 4, qkv, 2 * inner * (2 * inner > qkv), inner * (inner > qkv))
+        gate_up = inner * (2 if layer.feed_forward.has_gate else 1)
+        beside = config.hidden_size * layer.is_parallel
+        widths = (*[max(config.hidden_size, q)] * 4, beside, qkv, gate_up * (gate_up > qkv), inner * (inner > qkv))
         kinds.append((_rounded(parts), *(_rounded(num_tokens * width * itemsize) for width in widths)))
     return [max(pieces) for pieces in zip(*kinds, strict=True)]
 

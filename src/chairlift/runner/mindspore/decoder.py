@@ -17,7 +17,7 @@ from chairlift.runner.mindspore.kv_cache import MindSporeCache
 from chairlift.runner.mindspore.layer import make_after, make_before, rms_norm
 from chairlift.runner.mindspore.weight import MindSporeWeight
 from chairlift.runner.model import Decoder, Layer, OnLayer, nothing
-from chairlift.runner.ops import Batch
+from chairlift.runner.ops import Batch, Norm
 
 
 class PagedAttention(Protocol):
@@ -66,7 +66,7 @@ class MindSporeDecoder:
             )
             for layer in decoder.layers
         ]  # fmt: skip
-        self._norm = to_mindspore(decoder.norm)
+        self._norm = to_mindspore(decoder.norm.gain)
 
     def new_cache(self, num_blocks: int, num_host_blocks: int = 0) -> MindSporeCache:
         shapes = [self._attention[layer.heads].shape(num_blocks) for layer in self._layers]
@@ -90,7 +90,7 @@ class MindSporeDecoder:
 def _before_tensors(layer: Layer) -> tuple[Any, ...]:
     assert isinstance(layer.qkv, MindSporeWeight)
     norms = layer.attention.q_norm, layer.attention.k_norm
-    return _put(layer.before_attention), layer.qkv.matrix, layer.qkv.bias, *map(_put, norms)
+    return _gain(layer.before_attention), layer.qkv.matrix, layer.qkv.bias, *map(_put, norms)
 
 
 def _after_tensors(layer: Layer) -> tuple[Any, ...]:
@@ -99,7 +99,11 @@ def _after_tensors(layer: Layer) -> tuple[Any, ...]:
     assert isinstance(gate_up, MindSporeWeight)
     assert isinstance(down, MindSporeWeight)
     norms = layer.after_attention, layer.before_feed_forward
-    return output.matrix, *map(_put, norms), gate_up.matrix, down.matrix, _put(layer.after_feed_forward)
+    return output.matrix, *map(_gain, norms), gate_up.matrix, down.matrix, _gain(layer.after_feed_forward)
+
+
+def _gain(norm: Norm | None) -> Any:
+    return None if norm is None else to_mindspore(norm.gain)
 
 
 def _put(gain: Tensor | None) -> Any:

@@ -16,16 +16,21 @@ void chairlift_quant_product(int type, const void *x, const void *w, const float
                              int64_t k, int64_t y_stride, int x_is_bf16, int y_is_bf16);
 void chairlift_quant_rows(int type, const void *packed, const int64_t *ids, void *out, int64_t count, int64_t k,
                           int is_bf16);
-void chairlift_norm(const void *x, void *residual, const float *gain, void *out, int rows, int64_t n, float eps,
-                    float factor, int is_bf16);
+void chairlift_norm(const void *x, void *residual, const float *gain, const float *bias, void *out, int rows, int64_t n,
+                    int64_t stride, float eps, float factor, int is_centred, int is_bf16);
 void chairlift_cap(float *x, int rows, int64_t n, float cap);
-void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int is_bf16);
+void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int has_gate,
+                        int is_bf16);
 void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots, void *q,
-                      void *keys, void *values, const float *q_gain, const float *k_gain, int rows, int heads,
-                      int kv_heads, int head_dim, int block_size, float eps, int is_bf16, int kv_is_int8);
+                      void *keys, void *values, const float *q_gain, const float *k_gain, const float *factors,
+                      int rows, int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16,
+                      int kv_is_int8);
 void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
                          const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks, int heads,
                          int kv_heads, int head_dim, int block_size, float scale, float cap, int window,
                          int is_bf16, int kv_is_int8);
+void chairlift_encoder_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
+                                 const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
+                                 int heads, int head_dim, int block_size, float scale, int reach, int is_bf16);
 
 #endif

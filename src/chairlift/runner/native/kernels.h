@@ -70,13 +70,14 @@ typedef struct {
     int num_chunks, heads, kv_heads, head_dim, block_size, window, kv_is_int8;
     float scale, cap; /* a score s becomes cap * tanh(s / cap), unless the cap is 0 */
     const int *item_starts; /* [num_chunks + 1]: items of chunk r are item_starts[r] .. item_starts[r + 1] */
+    int sees_all, reach; /* of an encoder: keys behind a query too; so many to each side, unless it is 0 */
     int num_items, items_per_run;
     int tile_tokens, tile_heads, head_tiles;
 } attention_job;
 
 /* Up to 16 queries (tokens x heads of one group) of one chunk that share a key/value head. */
 typedef struct {
-    int kv_head, first_head, num_heads, first_row, num_tokens, first_position;
+    int kv_head, first_head, num_heads, first_row, num_tokens, first_position, context;
     const int32_t *table;
 } attention_item;
 

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ACTIVATIONS, AttentionSpec
+from chairlift.config.model import AttentionSpec
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight, pointer
 from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
 from chairlift.runner.native.tape import Calls
-from chairlift.runner.ops import Attention, Batch, Weight
+from chairlift.runner.ops import Attention, Batch, Norm, Weight
 from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.blocks import Blocks
 
 DTYPES = (torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 512  # as in vector.c
-_ACTIVATIONS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as in vector.c
+NATIVE_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "gelu": 2}  # of activations, as in vector.c
 
 
 def available() -> bool:
@@ -61,25 +61,39 @@ class NativeOps:
         """As `weight`, rounded to blocks of this type."""
         return rounded(self._library, self.calls, self._arena, kind, matrix, bias)
 
-    def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    def norm(self, x: Tensor, norm: Norm) -> Tensor:
         out = self.calls.empty(x.shape, x.dtype)
-        self._norm_into(x, None, gain, out, eps, 1.0)
+        width = x.shape[-1]
+        self._norm_rows(x.data_ptr(), None, norm, out.data_ptr(), x.numel() // width, width, width, x.dtype)
         return out
 
-    def add_rms_norm(
-        self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        self._norm_into(x, residual.data_ptr(), gain, x, eps, factor)
-        return residual if gain is None else x, residual
+    def add_norm(
+        self, x: Tensor, residual: Tensor, norm: Norm | None, factor: float = 1.0
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        (rows, width), at = x.shape, x.data_ptr()
+        self._norm_rows(at, residual.data_ptr(), norm, at, rows, width, width, x.dtype, factor)
+        return residual if norm is None else x, residual
 
-    def _norm_into(
-        self, x: Tensor, residual: int | None, gain: Tensor | None, out: Tensor, eps: float, factor: float
-    ) -> None:
-        width = x.shape[-1]
+    def _norm_rows(
+        self, x: int, residual: int | None, norm: Norm | None, out: int, rows: int, width: int, stride: int,
+        dtype: torch.dtype, factor: float = 1.0,
+    ) -> None:  # fmt: skip
+        """Of rows whose beginnings are `stride` numbers apart."""
+        gain, bias, eps, is_centred = (
+            (None, None, 0.0, False) if norm is None else (norm.gain, norm.bias, norm.eps, norm.is_centred)
+        )
         self._norm(
-            x.data_ptr(), residual, pointer(gain), out.data_ptr(),
-            x.numel() // width, width, eps, factor, x.dtype is torch.bfloat16,
+            x, residual, pointer(gain), pointer(bias), out, rows, width, stride, eps, factor, is_centred,
+            dtype is torch.bfloat16,
         )  # fmt: skip
+
+    def _norm_wide(self, qkv: Tensor, attention: Attention) -> None:
+        """All heads of queries and all heads of keys, where they lie."""
+        at, (rows, stride), size = qkv.data_ptr(), qkv.shape, qkv.element_size()
+        for gain in (attention.q_norm, attention.k_norm):
+            assert gain is not None
+            self._norm_rows(at, None, Norm(gain, attention.eps), at, rows, len(gain), stride, qkv.dtype)
+            at += len(gain) * size
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
@@ -93,11 +107,14 @@ class NativeOps:
         heads, head_dim = attention.spec.num_heads, attention.spec.head_dim
         assert head_dim <= MAX_HEAD_DIM
         num_rows = qkv.size(0)
+        if is_wide := attention.spec.has_wide_qk_norm:
+            self._norm_wide(qkv, attention)
+        gains = (None, None) if is_wide else (attention.q_norm, attention.k_norm)
         q = self.calls.empty((num_rows, heads, head_dim), qkv.dtype)
         self._rotate(
             qkv.data_ptr(), attention.rotation.data_ptr(), batch.positions.data_ptr(), batch.slots.data_ptr(),
             q.data_ptr(), keys.data_ptr(), values.data_ptr(),
-            pointer(attention.q_norm), pointer(attention.k_norm),
+            *map(pointer, gains), pointer(attention.query_factors),
             num_rows, heads, kv_heads, head_dim, block_size, attention.eps, qkv.dtype is torch.bfloat16,
             keys.dtype is torch.int8,
         )  # fmt: skip
@@ -120,11 +137,15 @@ class NativeOps:
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)
 
-    def activate(self, gate_up: Tensor, activation: str) -> Tensor:
+    def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
+        return self.activate(weight.linear(x), activation, has_gate=False)
+
+    def activate(self, gate_up: Tensor, activation: str, has_gate: bool = True) -> Tensor:
         num_rows, width = gate_up.shape
-        out = self.calls.empty((num_rows, width // 2), gate_up.dtype)
+        width = width // 2 if has_gate else width
+        out = self.calls.empty((num_rows, width), gate_up.dtype)
         self._activate(
-            gate_up.data_ptr(), out.data_ptr(), num_rows, width // 2, _ACTIVATIONS[activation],
+            gate_up.data_ptr(), out.data_ptr(), num_rows, width, NATIVE_ACTIVATIONS[activation], has_gate,
             gate_up.dtype is torch.bfloat16,
         )  # fmt: skip
         return out

@@ -32,14 +32,14 @@ EXPORT void chairlift_play(const tape_call *calls, int64_t count) {
             chairlift_quant_rows(I(0), P(1), P(2), P(3), L(4), L(5), I(6));
             break;
         case NORM:
-            chairlift_norm(P(0), P(1), P(2), P(3), I(4), L(5), F(6), F(7), I(8));
+            chairlift_norm(P(0), P(1), P(2), P(3), P(4), I(5), L(6), L(7), F(8), F(9), I(10), I(11));
             break;
         case ACTIVATE:
-            chairlift_activate(P(0), P(1), I(2), L(3), I(4), I(5));
+            chairlift_activate(P(0), P(1), I(2), L(3), I(4), I(5), I(6));
             break;
         case ROTATE:
-            chairlift_rotate(P(0), P(1), P(2), P(3), P(4), P(5), P(6), P(7), P(8), I(9), I(10), I(11), I(12), I(13),
-                             F(14), I(15), I(16));
+            chairlift_rotate(P(0), P(1), P(2), P(3), P(4), P(5), P(6), P(7), P(8), P(9), I(10), I(11), I(12), I(13),
+                             I(14), F(15), I(16), I(17));
             break;
         case ATTENTION:
             chairlift_attention(P(0), P(1), P(2), P(3), P(4), P(5), P(6), L(7), I(8), I(9), I(10), I(11), I(12),

@@ -9,17 +9,17 @@ enum {
     ATTEND_KEYS = 32,   /* keys that are read at once */
 };
 
-enum { SILU, GELU_TANH }; /* as in config/model.py */
+enum { SILU, GELU_TANH, GELU_ERF }; /* as in native/ops.py */
 
 /* Values of a head, up to a whole number of the widest registers. */
 #define ATTEND_PADDED(head_dim) (((head_dim) + 15) / 16 * 16)
 
 typedef struct {
     const void *x;
-    const float *gain;
-    void *residual, *out; /* residual may be NULL, and with one the gain */
-    int64_t n;
-    int rows, rows_per_chunk;
+    const float *gain, *bias;
+    void *residual, *out; /* residual may be NULL, and with one the gain; the bias always */
+    int64_t n, stride;    /* stride: from a row to the next */
+    int rows, rows_per_chunk, is_centred;
     float eps, factor;
 } norm_job;
 
@@ -32,7 +32,7 @@ typedef struct {
 
 typedef struct {
     const void *qkv;
-    const float *q_gain, *k_gain, *rotation;
+    const float *q_gain, *k_gain, *rotation, *factors;
     const int64_t *positions, *slots;
     void *q, *keys, *values;
     int rows, rows_per_chunk, heads, kv_heads, head_dim, block_size, kv_is_int8;
@@ -131,15 +131,19 @@ static int share(int rows, int64_t row_items) {
     return max_int(max_int(1, enough), ceil_div(rows, pool_threads() * 4));
 }
 
-EXPORT void chairlift_norm(const void *x, void *residual, const float *gain, void *out, int rows, int64_t n, float eps,
-                           float factor, int is_bf16) {
-    norm_job job = {x, gain, residual, out, n, rows, share(rows, n), eps, factor};
+EXPORT void chairlift_norm(const void *x, void *residual, const float *gain, const float *bias, void *out, int rows,
+                           int64_t n, int64_t stride, float eps, float factor, int is_centred, int is_bf16) {
+    norm_job job = {x, gain, bias, residual, out, n, stride, rows, share(rows, n), is_centred, eps, factor};
     pool_run(CHOOSE(norm_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
 }
 
-EXPORT void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int is_bf16) {
-    activate_job job = {x, out, n, rows, share(rows, 2 * n)};
-    chunk_fn run = activation == GELU_TANH ? CHOOSE(gelu_chunk, is_bf16) : CHOOSE(silu_chunk, is_bf16);
+EXPORT void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int has_gate,
+                               int is_bf16) {
+    activate_job job = {x, out, n, rows, share(rows, (1 + has_gate) * n)};
+    chunk_fn gated = activation == GELU_TANH ? CHOOSE(gelu_chunk, is_bf16) : CHOOSE(silu_chunk, is_bf16);
+    chunk_fn alone = activation == GELU_TANH ? CHOOSE(gelu_alone, is_bf16) : CHOOSE(silu_alone, is_bf16);
+    if (activation == GELU_ERF) gated = CHOOSE(erf_gelu_chunk, is_bf16), alone = CHOOSE(erf_gelu_alone, is_bf16);
+    chunk_fn run = has_gate ? gated : alone;
     pool_run(run, &job, ceil_div(rows, job.rows_per_chunk));
 }
 
@@ -168,10 +172,10 @@ EXPORT void chairlift_cap(float *x, int rows, int64_t n, float cap) {
 }
 
 EXPORT void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots,
-                             void *q, void *keys, void *values, const float *q_gain, const float *k_gain, int rows,
-                             int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16,
-                             int kv_is_int8) {
-    rotate_job job = {qkv, q_gain, k_gain, rotation, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
+                             void *q, void *keys, void *values, const float *q_gain, const float *k_gain,
+                             const float *factors, int rows, int heads, int kv_heads, int head_dim, int block_size,
+                             float eps, int is_bf16, int kv_is_int8) {
+    rotate_job job = {qkv, q_gain, k_gain, rotation, factors, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
                       head_dim, block_size, kv_is_int8, eps};
     job.rows_per_chunk = share(rows, (int64_t)(heads + 2 * kv_heads) * head_dim);
     pool_run(CHOOSE(rotate_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
@@ -198,6 +202,7 @@ static attention_item item_at(const attention_job *job, int index, int *chunk) {
         .first_row = job->starts[r] + token,
         .num_tokens = min_int(job->tile_tokens, tokens - token),
         .first_position = job->contexts[r] - tokens + token,
+        .context = job->contexts[r],
         .table = job->tables + r * job->table_width,
     };
 }
@@ -219,29 +224,51 @@ static void attention_chunk(void *arg, int index) {
     }
 }
 
+/* Shares the items of a job whose shapes are set among the threads. */
+static void attend_all(attention_run *run) {
+    attention_job *job = &run->job;
+    int group = job->heads / job->kv_heads;
+    int *item_starts = scratch(SCRATCH_ITEMS, (size_t)(job->num_chunks + 1) * sizeof(int));
+    job->item_starts = item_starts;
+    job->tile_heads = min_int(group, MAX_LANES);
+    job->tile_tokens = max_int(1, MAX_LANES / group);
+    job->head_tiles = ceil_div(group, MAX_LANES);
+    item_starts[0] = 0;
+    for (int r = 0; r < job->num_chunks; r++) {
+        int tiles = ceil_div(job->starts[r + 1] - job->starts[r], job->tile_tokens) * job->head_tiles;
+        item_starts[r + 1] = item_starts[r] + tiles * job->kv_heads;
+    }
+    job->num_items = item_starts[job->num_chunks];
+    job->items_per_run = max_int(1, job->num_items / (pool_threads() * 16));
+    pool_run(attention_chunk, run, ceil_div(job->num_items, job->items_per_run));
+}
+
 EXPORT void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
                                 const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
                                 int heads, int kv_heads, int head_dim, int block_size, float scale, float cap,
                                 int window, int is_bf16, int kv_is_int8) {
-    int group = heads / kv_heads;
-    int *item_starts = scratch(SCRATCH_ITEMS, (size_t)(num_chunks + 1) * sizeof(int));
-    attention_run run = {{q, keys, values, out, starts, contexts, tables, table_width, num_chunks, heads, kv_heads,
-                          head_dim, block_size, window, kv_is_int8, scale, cap, item_starts, 0, 1, 1, min_int(group, MAX_LANES), 1},
+    attention_run run = {{.q = q, .keys = keys, .values = values, .out = out, .starts = starts, .contexts = contexts,
+                          .tables = tables, .table_width = table_width, .num_chunks = num_chunks, .heads = heads,
+                          .kv_heads = kv_heads, .head_dim = head_dim, .block_size = block_size, .window = window,
+                          .kv_is_int8 = kv_is_int8, .scale = scale, .cap = cap},
                          CHOOSE(attend, is_bf16)};
-    attention_job *job = &run.job;
 #if defined(__x86_64__)
     if (is_bf16 && !kv_is_int8 && (cpu_features() & HAS_AMX) && attend_amx_fits(head_dim)) run.attend = attend_amx;
 #endif
-    job->tile_tokens = max_int(1, MAX_LANES / group);
-    job->head_tiles = ceil_div(group, MAX_LANES);
-    item_starts[0] = 0;
-    for (int r = 0; r < num_chunks; r++) {
-        int tiles = ceil_div(starts[r + 1] - starts[r], job->tile_tokens) * job->head_tiles;
-        item_starts[r + 1] = item_starts[r] + tiles * kv_heads;
-    }
-    job->num_items = item_starts[num_chunks];
-    job->items_per_run = max_int(1, job->num_items / (pool_threads() * 16));
-    pool_run(attention_chunk, &run, ceil_div(job->num_items, job->items_per_run));
+    attend_all(&run);
+}
+
+/* As chairlift_attention, of whole inputs, in which a query sees the keys behind it too. */
+EXPORT void chairlift_encoder_attention(const void *q, const void *keys, const void *values, void *out,
+                                        const int32_t *starts, const int32_t *contexts, const int32_t *tables,
+                                        int64_t table_width, int num_chunks, int heads, int head_dim, int block_size,
+                                        float scale, int reach, int is_bf16) {
+    attention_run run = {{.q = q, .keys = keys, .values = values, .out = out, .starts = starts, .contexts = contexts,
+                          .tables = tables, .table_width = table_width, .num_chunks = num_chunks, .heads = heads,
+                          .kv_heads = heads, .head_dim = head_dim, .block_size = block_size, .scale = scale,
+                          .sees_all = 1, .reach = reach},
+                         CHOOSE(attend, is_bf16)};
+    attend_all(&run);
 }
 
 typedef struct {

@@ -31,6 +31,7 @@ from chairlift.runner.kernels import (
 )
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.sizing import limits_without_pool
+from chairlift.runner.mindspore.fits import check_fits
 from chairlift.runner.mindspore.target import pick_dtype as pick_mindspore_dtype
 from chairlift.runner.mindspore.target import start as start_mindspore
 from chairlift.runner.model import Decoder
@@ -75,6 +76,8 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
     stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
     threads = settings.threads or max(1, hardware.num_cpus() // rank.count)
     torch.set_num_threads(threads)
+    if settings.is_mindspore:
+        check_fits(config, settings.device)
     target = start_mindspore(settings, threads) if settings.is_mindspore else None
     if target is None:
         dtype = hardware.resolve_dtype(settings.dtype, device, stored)

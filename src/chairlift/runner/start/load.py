@@ -60,6 +60,7 @@ class Loaded:
     step_times: StepTimes = ()  # computing a prompt
     num_ranks: int = 1  # processes that compute the model together
     adapters: AdapterMemory | None = None  # None: requests have none
+    makes: str = ""  # what is made instead of text
 
 
 def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: Crew | None = None) -> Loaded:

@@ -5,6 +5,7 @@ other rows. Knows batches, nothing of requests.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
 from chairlift.runner.machine.instructions import architecture
-from chairlift.runner.ops import Attention, Batch, Weight
+from chairlift.runner.ops import Attention, Batch, Norm, Weight
 from chairlift.runner.torch.exact_attention import exact_attention
 from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
 from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted, without_cudnn
@@ -106,14 +107,14 @@ class TorchOps:
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return FixedRowsWeight(TorchWeight, matrix, bias, self._found) if self._exact else TorchWeight(matrix, bias)
 
-    def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        return F.rms_norm(x.to(gain.dtype), (x.shape[-1],), gain, eps).to(x.dtype)
+    def norm(self, x: Tensor, norm: Norm) -> Tensor:
+        return normed(x, norm)
 
-    def add_rms_norm(
-        self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
-    ) -> tuple[Tensor, Tensor]:
+    def add_norm(
+        self, x: Tensor, residual: Tensor, norm: Norm | None, factor: float = 1.0
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         residual += x if factor == 1.0 else x * factor
-        return residual if gain is None else self.rms_norm(residual, gain, eps), residual
+        return residual if norm is None else self.norm(residual, norm), residual
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
@@ -127,13 +128,20 @@ class TorchOps:
         parts = [attention.spec.num_heads, kv_heads, kv_heads]
         q, k, v = qkv.view(len(qkv), -1, head_dim).split(parts, dim=1)  # [T, h, head_dim]
         if attention.q_norm is not None and attention.k_norm is not None:
-            q = self.rms_norm(q, attention.q_norm, attention.eps)
-            k = self.rms_norm(k, attention.k_norm, attention.eps)
+            q = self._norm_heads(q, attention.q_norm, attention.eps)
+            k = self._norm_heads(k, attention.k_norm, attention.eps)
+        if attention.query_factors is not None:
+            factors = attention.query_factors[batch.positions].view(-1, 1, 1)
+            q = (q.to(factors.dtype) * factors).to(q.dtype)
         cos, sin = attention.rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
         blocks, offsets = batch.slots // block_size, batch.slots % block_size
-        keys[blocks, :, offsets] = _rotate(k, cos, sin)
+        keys[blocks, :, offsets] = rotate(k, cos, sin)
         values[blocks, :, offsets] = v
-        return _rotate(q, cos, sin)
+        return rotate(q, cos, sin)
+
+    def _norm_heads(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        """x [T, h, head_dim]; gain [head_dim], or [h * head_dim] of all heads at once."""
+        return self.norm(x.reshape(len(x), -1, len(gain)), Norm(gain, eps)).view(x.shape)
 
     def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
@@ -145,11 +153,14 @@ class TorchOps:
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)
 
-    def activate(self, gate_up: Tensor, activation: str) -> Tensor:
+    def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
+        return self.activate(weight.linear(x), activation, has_gate=False)
+
+    def activate(self, gate_up: Tensor, activation: str, has_gate: bool = True) -> Tensor:
         if self._exact and gate_up.numel() >= _UNSPLIT:
             parts = gate_up.split(max(1, (_UNSPLIT - 1) // gate_up.shape[1]))
-            return torch.cat([_activate(part, activation) for part in parts])
-        return _activate(gate_up, activation)
+            return torch.cat([_activate(part, activation, has_gate) for part in parts])
+        return _activate(gate_up, activation, has_gate)
 
     def cap(self, logits: Tensor, cap: float) -> Tensor:
         for rows in logits.split(1) if self._exact else (logits,):  # threads split a row as they do alone
@@ -161,18 +172,34 @@ class TorchOps:
         return first.masked_fill_(largest.isnan(), -1)
 
 
-def _activate(gate_up: Tensor, activation: str) -> Tensor:
+def _activate(gate_up: Tensor, activation: str, has_gate: bool) -> Tensor:
+    if not has_gate:
+        return _ACTIVATE[activation](gate_up)
     gate, up = gate_up.chunk(2, dim=-1)
-    if activation == "gelu_tanh":  # torch's own depends on the number of rows
-        width = gate.shape[-1]
-        # Whole vectors in every row: a remainder would be computed in another way.
-        wide = F.pad(gate.to(torch.promote_types(gate.dtype, torch.float32)), (0, -width % _VECTOR))
-        wide = wide * torch.sigmoid(wide * (_GELU + _GELU * 0.044715 * wide * wide))
-        return wide[:, :width].to(gate.dtype) * up
-    return F.silu(gate) * up
+    return _ACTIVATE[activation](gate) * up
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def normed(x: Tensor, norm: Norm) -> Tensor:
+    wide, shape = x.to(norm.gain.dtype), (x.shape[-1],)
+    if norm.is_centred:
+        return F.layer_norm(wide, shape, norm.gain, norm.bias, norm.eps).to(x.dtype)
+    scaled = F.rms_norm(wide, shape, norm.gain, norm.eps)
+    return (scaled if norm.bias is None else scaled + norm.bias).to(x.dtype)
+
+
+def _gelu(x: Tensor) -> Tensor:
+    """By its tanh: torch's own depends on the number of rows."""
+    width = x.shape[-1]
+    # Whole vectors in every row: a remainder would be computed in another way.
+    wide = F.pad(x.to(torch.promote_types(x.dtype, torch.float32)), (0, -width % _VECTOR))
+    wide = wide * torch.sigmoid(wide * (_GELU + _GELU * 0.044715 * wide * wide))
+    return wide[:, :width].to(x.dtype)
+
+
+_ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu_tanh": _gelu}
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [T, h, head_dim]: turns each pair (x[i], x[i + head_dim / 2]) by its angle."""
     first, second = x.to(cos.dtype).chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

@@ -6,24 +6,27 @@ Always: every tensor of the source is used or known to be redundant; anything el
 import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from chairlift.config.model import LayerSpec, ModelConfig, Rotation
+from chairlift.config.model import AttentionSpec, LayerSpec, ModelConfig, Rotation
 from chairlift.config.tensors import LayerTensors, Matrix, Part, end_tensors, expected_parts, layer_tensors
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.model import Decoder, Layer
-from chairlift.runner.ops import Attention, MakeWeight, Ops, Weight
-from chairlift.runner.rope import rotation_table
+from chairlift.runner.ops import Attention, MakeWeight, Norm, Ops, Weight
+from chairlift.runner.rope import query_factors, rotation_table
 from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
+from chairlift.runner.weights.order import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
 # Rotary tables of some files, which the model computes from its configuration.
-_COMPUTED = re.compile(r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_freqs\.weight)$")
+_COMPUTED = re.compile(
+    r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_(freqs|factors_short|factors_long)\.weight)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Assembly:
         embedding = self._matrix(tensors.embedding, self.weight_format.ends)
         rotation = cache(lambda turn, head_dim: rotation_table(turn, head_dim, max_len, self._wide).to(self.device))
         layers = tuple(self._layer(spec, layer_tensors(config, i), rotation) for i, spec in enumerate(config.layers))
-        norm = self._gain(tensors.norm)
+        norm = self._scaled(self._norm(tensors.norm, tensors.norm_bias), config.logit_factor)
         head = embedding if tensors.head is None else self._matrix(tensors.head, self.weight_format.ends)
         factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(self.dtype).item()
         return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype)
@@ -71,13 +74,13 @@ class Assembly:
     def _layer(
         self, spec: LayerSpec, tensors: LayerTensors, rotation: Callable[[Rotation | None, int], Tensor]
     ) -> Layer:
-        norms = {role: self._gain(part) for role, part in tensors.norms.items()}
-        heads = spec.attention
-        table = rotation(heads.rotation, heads.head_dim)
+        norms = {
+            role: self._norm(part, tensors.norm_biases.get(role)) for role, part in tensors.norms.items()
+        }  # fmt: skip
         make = self.weight_format.layers
         return Layer(
             spec=spec,
-            attention=Attention(heads, table, norms.get("q_norm"), norms.get("k_norm"), self.config.rms_norm_eps),
+            attention=self._attention(spec.attention, norms, rotation),
             qkv=self._matrix(tensors.qkv, make),
             output=self._matrix(tensors.output, make),
             gate_up=self._matrix(tensors.gate_up, make),
@@ -87,6 +90,15 @@ class Assembly:
             before_feed_forward=norms.get("before_feed_forward"),
             after_feed_forward=norms.get("after_feed_forward"),
         )
+
+    def _attention(
+        self, spec: AttentionSpec, norms: dict[str, Norm], rotation: Callable[[Rotation | None, int], Tensor]
+    ) -> Attention:
+        table = rotation(spec.rotation, spec.head_dim)
+        q_gain, k_gain = (norms[role].gain if role in norms else None for role in ("q_norm", "k_norm"))
+        factors = query_factors(spec.growth, len(table), self._wide)
+        factors = None if factors is None else factors.to(self.device)
+        return Attention(spec, table, q_gain, k_gain, self.config.rms_norm_eps, factors)
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self._stack(matrix.bias) if matrix.bias else None
@@ -100,13 +112,21 @@ class Assembly:
         heights = [part.shape[0] for part in parts]
         stacked = torch.empty((sum(heights), *parts[0].shape[1:]), dtype=dtype or self.dtype, device=self.device)
         for part, rows in zip(parts, stacked.split(heights), strict=True):
-            self.transfer.copy(in_order(self.source.read(part.name, part.shape), part.paired_heads), rows)
+            self.transfer.copy(in_order(self.source.read(part.name, part.shape), part.order), rows)
         return stacked
 
     def _gain(self, part: Part) -> Tensor:
         """The weights of a norm, in float32 at least: 1 plus a weight loses too much in 16 bits."""
         gain = self._stack((part,), self._wide)
         return gain.add_(part.offset) if part.offset else gain
+
+    def _norm(self, gain: Part, bias: Part | None) -> Norm:
+        added = None if bias is None else self._stack((bias,), self._wide)
+        return Norm(self._gain(gain), self.config.rms_norm_eps, added, self.config.has_centred_norms)
+
+    @staticmethod
+    def _scaled(norm: Norm, factor: float) -> Norm:
+        return replace(norm, gain=norm.gain * factor, bias=None if norm.bias is None else norm.bias * factor)
 
     @property
     def _wide(self) -> torch.dtype:
@@ -119,10 +139,3 @@ def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
     for name in sorted(source.names):
         if name not in expected and name != head and not _COMPUTED.search(name):
             raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")
-
-
-def in_order(tensor: Tensor, paired_heads: int) -> Tensor:
-    """Rows of a head that are stored in pairs, 0, d/2, 1, d/2 + 1, ..., as 0, 1, ..., d/2, d/2 + 1, ..."""
-    if not paired_heads:
-        return tensor
-    return tensor.view(paired_heads, -1, 2, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)

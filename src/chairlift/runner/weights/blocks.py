@@ -12,6 +12,7 @@ from torch import Tensor
 from chairlift.config.shards import Cut
 from chairlift.config.tensors import Part
 from chairlift.runner.ops import Weight
+from chairlift.runner.weights.order import places
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def kept_blocks(source: object, ops: object, parts: Sequence[Part]) -> list[Bloc
         blocks = source.blocks(part.name, part.shape)
         if blocks is None or blocks.type not in ops.block_types:
             return None
-        if part.paired_heads:  # as `in_order` has it
-            blocks = replace(blocks, rows=blocks.rows.reshape(part.paired_heads, -1, 2).swapaxes(1, 2).ravel())
+        if part.order is not None:
+            blocks = replace(blocks, rows=blocks.rows[places(part.order, len(blocks.rows))])
         kept.append(blocks)
     return kept

@@ -5,10 +5,11 @@ Always: tensors that the rank has whole are read as without ranks. Knows no kind
 
 from collections.abc import Collection
 
+import torch
 from torch import Tensor
 
 from chairlift.config.model import ModelConfig
-from chairlift.config.shards import Rank, cuts
+from chairlift.config.shards import Rank, added_once, cuts
 from chairlift.runner.weights.blocks import Blocks, CutBlockSource
 from chairlift.runner.weights.source import CutSource
 
@@ -19,6 +20,7 @@ class ShardTensors:
     def __init__(self, source: CutSource, config: ModelConfig, rank: Rank) -> None:
         self._source = source
         self._cuts = cuts(config, rank)
+        self._zeros = frozenset(added_once(config) if rank.index else ())
 
     @property
     def names(self) -> Collection[str]:
@@ -28,6 +30,8 @@ class ShardTensors:
         return self._source.file_of(name)
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if name in self._zeros:
+            return torch.zeros(shape)
         cut = self._cuts.get((name, shape))
         return self._source.read(name, shape) if cut is None else self._source.read(cut.name, cut.shape, cut)
 

@@ -41,8 +41,9 @@ class TimeLimit:
         return self._now + min(limits) if limits else None
 
 
-def enter(http: Request) -> TimeLimit:
-    """Raises `Rejected`."""
+def enter(http: Request, makes_text: bool = True) -> TimeLimit:
+    """`makes_text`: what the route is for; other models make vectors or scores. Raises `Rejected`."""
+    context_of(http).check_makes(makes_text)
     load = context_of(http).load
     load.check(key_of(http))
     return TimeLimit(load.settings.max_request_seconds, _deadline_s(http.headers.get(DEADLINE_HEADER)))

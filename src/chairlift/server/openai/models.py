@@ -95,7 +95,10 @@ def token_limit(context: ServerContext) -> TokenLimit:
 
 def max_model_len(context: ServerContext) -> int:
     info = context.client.info
-    return context.model_config.max_model_len if info is None else info.limits.max_model_len
+    if info is None:
+        return context.model_config.max_model_len
+    # An input has one token after it, which means nothing.
+    return info.limits.max_model_len - (context.texts is not None)
 
 
 def _card(context: ServerContext, name: str) -> ModelCard:

@@ -6,7 +6,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-SCRIPTS = ("feed", "state", "draw", "chart", "tiles", "blocks", "timeline", "tools", "answer", "chat", "main")
+SCRIPTS = ("feed", "state", "draw", "chart", "tiles", "fleet", "blocks", "timeline", "tools", "answer", "chat", "main")
 
 
 @cache

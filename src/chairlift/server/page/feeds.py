@@ -5,7 +5,7 @@ too slowly pauses and then sends the whole state again.
 
     event: about    the server and its settings        event: news   what the last second has brought
     event: whole    everything the engine shows        event: away   there is no engine just now
-    event: replicas the load of each, where there are several; with every other event but about
+    event: replicas each of them, where there are several; before `whole` and `news`, after `away`
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Feeds:
         self._watching.begin(self)
 
     def put(self, snapshot: Snapshot) -> None:
-        data = _event(b"whole" if snapshot.is_whole else b"news", snapshot.data) + self._loads()
+        data = self._loads() + _event(b"whole" if snapshot.is_whole else b"news", snapshot.data)
         for feed in list(self._open):
             feed.show(data, snapshot.is_whole)
 

@@ -21,7 +21,7 @@ from chairlift.server.request_log.log import RequestLog
 logger = logging.getLogger(__name__)
 IGNORED = HEADER.lower().encode()
 Check = Callable[[Scope], None]  # raises where a request is refused
-RouteOf = Callable[[Scope], tuple[str, bool]]  # a request's route, and whether it makes text
+RouteOf = Callable[[Scope], tuple[str, bool]]  # a request's route, and whether it asks an engine
 
 
 class Envelope:

@@ -41,6 +41,8 @@ def parse_vary(given: Sequence[str]) -> dict[str, list[str]]:
         varied[name] = _split(values)
         if not equals or not all(varied[name]):
             raise InvalidConfig(f"--vary {text}: must list values, as in {name.replace('_', '-')}=VALUE,VALUE")
+        if name == "replicas" and "0" in varied[name]:  # a server may have none of its own, a simulation may not
+            raise InvalidConfig(f"--vary {text}: nothing is computed by 0 replicas; give 1 or more")
     if math.prod(map(len, varied.values())) > MAX_VARIANTS:
         raise InvalidConfig(f"--vary asks for more than {MAX_VARIANTS} runs")
     return varied

@@ -14,7 +14,7 @@ from chairlift.config.options.scaling import make_scaling
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.routing.scaling import Scaling
 
-_EVENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*s?\s+([a-z]+)\s+(\d{1,4})")
+_TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)s?")
 _START_S = 60.0
 
 
@@ -48,15 +48,24 @@ NO_CHANGES = Changes()
 
 
 def parse_events(text: str) -> tuple[FleetEvent, ...]:
-    found = []
-    for part in text.split(","):
-        match = _EVENT.fullmatch(part.strip())
-        if match is None or match[2] not in {change.value for change in Change}:
-            raise InvalidConfig(
-                f'--events {part.strip()!r}: give a time, lose, drain or add, and a replica: "60s lose 3"'
-            )
-        found.append(FleetEvent(float(match[1]), Change(match[2]), int(match[3])))
+    found = [_parse_event(part, number) for number, part in enumerate(text.split(","), 1)]
     return tuple(sorted(found, key=lambda event: event.at))
+
+
+def _parse_event(part: str, number: int) -> FleetEvent:
+    where = f"--events, entry {number} ({part.strip()!r})"
+    words = re.sub(r"(?<=\d)\s+s\b", "s", part).split()
+    if len(words) != 3:
+        raise InvalidConfig(f"{where}: give a time, then lose, drain or add, then a replica, as in 60s lose 3")
+    time, change, replica = words
+    match = _TIME.fullmatch(time)
+    if match is None:
+        raise InvalidConfig(f"{where}: the time {time!r} must be in seconds, as in 60s or 0.002s")
+    if change not in {each.value for each in Change}:
+        raise InvalidConfig(f"{where}: {change!r} must be lose, drain or add")
+    if not re.fullmatch(r"\d{1,4}", replica):
+        raise InvalidConfig(f"{where}: the replica {replica!r} must be its number, from 0")
+    return FleetEvent(float(match[1]), Change(change), int(replica))
 
 
 def parse_autoscale(text: str) -> Autoscale:

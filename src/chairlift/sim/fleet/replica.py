@@ -9,6 +9,7 @@ from chairlift.core.ports import Unobserved
 from chairlift.core.request import Request
 from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.queued import QueuedWork
+from chairlift.core.routing.service import ServedWork
 from chairlift.core.scheduling.pool import BlockPool
 from chairlift.core.scheduling.resume import resume
 from chairlift.core.scheduling.scheduler import Scheduler
@@ -27,6 +28,7 @@ class _Observer(Unobserved):
 
     def __init__(self, timeline: Timeline, pool: BlockPool) -> None:
         self.queued = QueuedWork()  # type: ignore[abstract]  # what it does not override does nothing
+        self.service = ServedWork()  # type: ignore[abstract]  # likewise
         self._timeline = timeline
         self._pool = pool
 
@@ -36,6 +38,7 @@ class _Observer(Unobserved):
 
     def happened(self, events: Sequence[Event]) -> None:
         self.queued.happened(events)
+        self.service.happened(events)
         self._timeline.happened(events)
 
     def skipped(self, steps: Skipped) -> None:
@@ -74,6 +77,7 @@ class Replica:
         self.num_taken += 1
         self.engine.scheduler.add((request,), arrival)
         self.observer.queued.added((request,), arrival)
+        self.observer.service.added((request,), arrival)
         if self.wake_at == NEVER:
             self.wake_at = now
 
@@ -108,5 +112,7 @@ class Replica:
             output = progress.tokens[len(request.prompt) :]
             left += [sample for group in resume([request], {request.sample_index: output}) for sample in group]
             scheduler.abort(request.id, self.clock.now())
-        self.observer.queued.happened(scheduler.take_events())  # the timeline has them as moved
+        events = scheduler.take_events()
+        self.observer.queued.happened(events)  # the timeline has them as moved
+        self.observer.service.happened(events)
         return left

@@ -18,6 +18,7 @@ from chairlift.core.request import Request
 from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
+from chairlift.core.routing.service import FleetService, period_s
 from chairlift.core.routing.work import work
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
@@ -44,12 +45,15 @@ class ReplicaRun:
         skips: bool = True,
         timeline: Timeline | None = None,
     ) -> None:
-        """`skips`: many steps at once where that is the same."""
+        """`skips`: many steps at once where that is the same; not where replicas tell each other of users."""
         self.timeline = timeline or Timeline()
         self._make_scheduler = make_scheduler
-        self._cost, self._depth, self._skips = cost, depth, skips
         num_slots = changes.num_slots(count)
-        self._span = span_of(make_scheduler().limits.block_size)
+        example = make_scheduler()
+        self._service = FleetService() if example.counts_users and num_slots > 1 else None
+        self._service_at = 0.0  # when replicas are told next
+        self._cost, self._depth, self._skips = cost, depth, skips and self._service is None
+        self._span = span_of(example.limits.block_size)
         self._has_news = router.needs_hashes
         self.routing = Routing(router, num_slots, self._span, seed)
         self.replicas: list[Replica | None] = [None] * num_slots
@@ -176,6 +180,19 @@ class ReplicaRun:
         self.routing.tell(index, replica.observer.queued.amount, num_running, replica.num_taken)
         if replica.news is not None and (changes := replica.news.take()) is not None:
             self.routing.learn(index, changes)
+        if self._service is not None:
+            self._share(index, replica, self._service)
+
+    def _share(self, index: int, replica: Replica, service: FleetService) -> None:
+        """Has others count what it has served, at most so often."""
+        for each in replica.observer.service.take():
+            service.add(index, each)
+        if self._now < self._service_at:
+            return
+        there = {i: each for i, each in enumerate(self.replicas) if each is not None}
+        self._service_at = self._now + period_s(len(there))
+        for i, services in service.take(there).items():
+            there[i].engine.scheduler.served_elsewhere(services, self._now)
 
     # Changes of the fleet.
 

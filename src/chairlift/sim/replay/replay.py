@@ -19,6 +19,7 @@ from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import Sampled, StepPlan, StepResult
+from chairlift.core.policy import Service
 from chairlift.core.ports import Drafter, RunnerFailed, RunnerFull
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
@@ -33,6 +34,7 @@ from chairlift.telemetry.lines import (
     Add,
     Arrive,
     Commit,
+    Elsewhere,
     Fail,
     Leave,
     Plan,
@@ -107,6 +109,8 @@ class _Rerun:
                         self._engine.leave(line.request)
                     case Arrive():
                         self._engine.arrive(line.request, line.is_whole)
+                    case Elsewhere():
+                        self._engine.served_elsewhere(line.services)
                     case Plan():
                         self._engine.begin()  # requests may have been added between its plan and the next
                         if self._script.peek() is line:
@@ -157,6 +161,9 @@ class _Rerun:
 
     def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
         self._over(Arrive, now)
+
+    def served_elsewhere(self, services: Sequence[Service], now: float) -> None:
+        self._over(Elsewhere, now)
 
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         self._over(Commit, now)

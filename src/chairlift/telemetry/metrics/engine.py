@@ -3,6 +3,7 @@
 Always: counts are shown a tenth of a second later at most, and at once when the engine is idle.
 """
 
+import secrets
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,10 @@ from chairlift.core.events import Admitted, Event, Finished, Preempted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
+from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.telemetry.metrics.figures import GAUGES, Figures
+from chairlift.telemetry.metrics.replica import ReplicaSeries
 from chairlift.telemetry.metrics.store import FLUSH_S, Store
 from chairlift.telemetry.stopwatch import Stopwatch
 
@@ -34,7 +38,6 @@ class EngineMetrics:
         self._scheduler = scheduler
         self._stopwatch = stopwatch
         self._runner_s = (0.0, 0.0)  # after the last step
-        self._busy_s, self._num_late = 0.0, 0  # at the last flush
         self._live: dict[RequestId, _Times] = {}
         self._last: dict[RequestId, float] = {}  # when each made its last token
         self._flushed = 0.0
@@ -52,18 +55,16 @@ class EngineMetrics:
         self._queue = store.histogram("chairlift_queue_seconds")
         self._prefill = store.histogram("chairlift_prefill_seconds")
         self._decode = store.histogram("chairlift_decode_seconds")
-        self._running = store.gauge("chairlift_requests_running")
-        self._waiting = store.gauge("chairlift_requests_waiting")
-        self._preempted = store.gauge("chairlift_requests_preempted")
-        self._blocks = {
-            state: store.gauge("chairlift_kv_blocks", state) for state in ("free", "cached", "held", "swapped")
-        }
-        store.gauge("chairlift_kv_capacity_blocks").set(scheduler.limits.num_blocks)
+        self._drains = store.counter("chairlift_drains_total")
+        self._num_moved_in = 0
+        self._is_draining = False
+        self.queued: QueuedWork | None = None  # of one of several replicas
+        self._gauges = {field: store.gauge(*name) for field, name in GAUGES.items()}
         if replica == 0:  # figures of replicas are added up
             store.gauge("chairlift_kv_block_size_tokens").set(scheduler.limits.block_size)
-        self._of_replica = {
-            state: store.gauge("chairlift_replica_requests", str(replica), state) for state in ("running", "waiting")
-        }
+        self._of_replica = ReplicaSeries(store, replica)
+        self._born = secrets.randbits(53)
+        self._shown = Figures()
         self._flush(monotonic())
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
@@ -77,7 +78,7 @@ class EngineMetrics:
     def aborted(self, *_: object, **__: object) -> None:
         """An event follows."""
 
-    failed = rolled_back = leaving = arrived = aborted
+    failed = rolled_back = leaving = arrived = served_elsewhere = aborted
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
@@ -140,21 +141,51 @@ class EngineMetrics:
         if request is not None and request.first is not None and last is not None:
             self._decode.add(last - request.first)
 
+    def drained(self, is_on: bool) -> None:
+        """The engine was asked to be left by its requests, or to take some again."""
+        self._drains.add(is_on and not self._is_draining)
+        self._is_draining = is_on
+        self._flush(monotonic())
+
+    def moved_in(self) -> None:
+        """A request has come that began in another engine."""
+        self._num_moved_in += 1
+
+    def figures(self) -> Figures:
+        """Those of this moment."""
+        scheduler, watch = self._scheduler, self._stopwatch
+        pool = scheduler.pool
+        return Figures(
+            born=self._born,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            preempted=len(scheduler.preempted),
+            queued_tokens=0 if self.queued is None else self.queued.amount,
+            blank=pool.num_free - pool.num_cached,
+            cached=pool.num_cached,
+            held=pool.num_held,
+            swapped=scheduler.tables.host.num_held,
+            capacity=scheduler.limits.num_blocks,
+            block_size=scheduler.limits.block_size,
+            is_draining=self._is_draining,
+            prompt_tokens=int(self._prompt.total),
+            cached_tokens=int(self._cached.total),
+            generated_tokens=int(self._generated.total),
+            recomputed=int(self._preemptions["recompute"].total),
+            swapped_out=int(self._preemptions["swap"].total),
+            busy_s=watch.busy_s,
+            late=watch.num_late,
+            drains=int(self._drains.total),
+            moved_in=self._num_moved_in,
+        )
+
     def _flush(self, now: float) -> None:
         self._flushed = now
-        scheduler = self._scheduler
-        pool = scheduler.pool
-        self._running.set(len(scheduler.running))
-        self._waiting.set(len(scheduler.waiting))
-        self._preempted.set(len(scheduler.preempted))
-        self._of_replica["running"].set(len(scheduler.running))
-        self._of_replica["waiting"].set(len(scheduler.waiting) + len(scheduler.preempted))
-        self._blocks["free"].set(pool.num_free - pool.num_cached)
-        self._blocks["cached"].set(pool.num_cached)
-        self._blocks["held"].set(pool.num_held)
-        self._blocks["swapped"].set(scheduler.tables.host.num_held)
-        busy_s = self._stopwatch.busy_s
-        self._busy.add(busy_s - self._busy_s)
-        self._late.add(self._stopwatch.num_late - self._num_late)
-        self._busy_s, self._num_late = busy_s, self._stopwatch.num_late
+        figures, before = self.figures(), self._shown
+        for field, gauge in self._gauges.items():
+            gauge.set(getattr(figures, field))
+        self._busy.add(figures.busy_s - before.busy_s)
+        self._late.add(figures.late - before.late)
+        self._of_replica.show(figures, before)
+        self._shown = figures
         self._store.flush()

@@ -11,6 +11,12 @@ def engine_role(replica: int) -> str:
     return f"engine-{replica}" if replica else "engine"
 
 
+def own_engines(folder: Path) -> set[str]:
+    """The numbers of this server's own engines, dead or alive."""
+    first = engine_role(0)
+    return {path.stem.removeprefix(first).removeprefix("-") or "0" for path in folder.glob(f"{first}*.pid")}
+
+
 def front_end_role(index: int) -> str:
     return f"front-end-{index}"
 

@@ -59,10 +59,6 @@ _FRONT_END = (
 _ENGINE = (
     Series("chairlift_requests_running", "gauge", "Requests that share the steps now."),
     Series("chairlift_requests_waiting", "gauge", "Requests that wait for their first step."),
-    Series(
-        "chairlift_replica_requests", "gauge", "Requests of one replica that run, or wait for a step.",
-        ("replica", "state"),
-    ),
     Series("chairlift_requests_preempted", "gauge", "Requests that had to give their blocks up and wait to go on."),
     Series("chairlift_preemptions_total", "counter", "Times that a request had to give its blocks up.", ("kind",)),
     Series("chairlift_prompt_tokens_total", "counter", "Prompt tokens of requests that have made a token."),
@@ -90,6 +86,32 @@ _ENGINE = (
     _histogram("chairlift_prefill_seconds", buckets.REQUEST, "From a request's first step to its first token."),
     _histogram("chairlift_decode_seconds", buckets.REQUEST, "From a request's first token to its last."),
 )  # fmt: skip
+_REPLICA = (
+    Series(
+        "chairlift_replica_requests", "gauge", "Requests of one replica that run, or wait for a step.",
+        ("replica", "state"),
+    ),
+    Series("chairlift_replica_queued_tokens", "gauge", "Work before a new request's own.", ("replica",)),
+    Series("chairlift_replica_kv_held_ratio", "gauge", "Share of its KV blocks that are held.", ("replica",)),
+    Series("chairlift_replica_draining", "gauge", "1 while it is to be left by its requests, else 0.", ("replica",)),
+    Series("chairlift_replica_prompt_tokens_total", "counter", "Prompt tokens, as above.", ("replica",)),
+    Series("chairlift_replica_prompt_tokens_cached_total", "counter", "Of these, found in its cache.", ("replica",)),
+    Series("chairlift_replica_generated_tokens_total", "counter", "Tokens it made.", ("replica",)),
+    Series(
+        "chairlift_replica_requests_moved_total", "counter", "Requests that came to it and had begun elsewhere.",
+        ("replica",),
+    ),
+    Series("chairlift_drains_total", "counter", "Times that a replica was asked to be left by its requests."),
+)  # fmt: skip
+# Only of a server with `--cluster`.
+_CLUSTER = (
+    Series("chairlift_members", "gauge", "Engines on other machines that are listed."),
+    Series("chairlift_joins_refused_total", "counter", "Nodes that were refused, and why.", ("reason",)),
+    Series(
+        "chairlift_connections_turned_away_total", "counter",
+        "Connections to the ports of a cluster that had no key, or another, or broke off.",
+    ),
+)  # fmt: skip
 # Only of an NVIDIA GPU, and of what its driver tells.
 _DEVICE = (
     Series(
@@ -105,4 +127,4 @@ _PARENT = (
     Series("chairlift_front_end_restarts_total", "counter", "Times that a front end was started again."),
     Series("chairlift_build_info", "gauge", "Always 1; says what runs.", ("version", "model", "python")),
 )
-SERIES = {series.name: series for series in (*_FRONT_END, *_ENGINE, *_DEVICE, *_PARENT)}
+SERIES = {series.name: series for series in (*_FRONT_END, *_ENGINE, *_REPLICA, *_CLUSTER, *_DEVICE, *_PARENT)}

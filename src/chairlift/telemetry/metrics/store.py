@@ -40,11 +40,17 @@ class _Histogram(Histogram):
 class BufferedCounter:
     """A counter; `add` is cheap, and shows after `flush`."""
 
-    __slots__ = ("_counter", "_new")
+    __slots__ = ("_counter", "_new", "_shown")
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
         self._new = 0.0
+        self._shown = 0.0  # of this process
+
+    @property
+    def total(self) -> float:
+        """Counted by this process."""
+        return self._shown + self._new
 
     def add(self, count: float = 1) -> None:
         self._new += count
@@ -52,6 +58,7 @@ class BufferedCounter:
     def flush(self) -> None:
         if self._new:
             self._counter.inc(self._new)
+            self._shown += self._new
             self._new = 0.0
 
 

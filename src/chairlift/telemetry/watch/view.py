@@ -81,7 +81,7 @@ class View:
     def leaving(self, *_: object, **__: object) -> None:
         """Events follow."""
 
-    arrived = leaving
+    arrived = served_elsewhere = leaving
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         counts = self._sums

@@ -16,13 +16,17 @@ class Links:
     def __init__(self) -> None:
         self.addresses: dict[int, str] = {}
         self.looks: dict[str, Any] = {}
+        self.numbers: dict[str, int] = {}
         self.working: set[str] = set()
 
-    def add(self, address: str, curve: Curve, look: Any) -> int:
+    def add(self, address: str, curve: Curve, look: Any, number: int) -> int:
         replica = len(self.looks)
         self.addresses[replica], self.looks[address] = address, look
         self.working.add(address)
         return replica
+
+    def renumber(self, replica: int, number: int) -> None:
+        self.numbers[self.addresses[replica]] = number
 
     def remove(self, replica: int) -> None:
         del self.addresses[replica]

@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.live.nodes.messages import MemberEngine, Tell
-from chairlift.live.nodes.terms import EngineTerms, Terms
+from chairlift.live.nodes.terms import REASONS, EngineTerms, Terms
 
 TERMS = Terms("tiny", "abc", is_exact=True, engines=EngineTerms("f1", 256, 2048))
 
@@ -19,23 +19,25 @@ def test_an_equal_node_may_join_and_one_with_more_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("reason", "told", "words"),
     [
-        (Tell("node", "tiny", "abc", version="0.0.1"), ("0.0.1", "same version")),
-        (tell(model="other"), ("other", "tiny", "--model")),
-        (tell(config="abd"), ("described otherwise", "model folder")),
-        (tell(fingerprint="f2"), ("f2", "f1", "--exact")),
-        (tell(fingerprint=None), ("start it with --exact",)),
-        (tell(span=128), ("--block-size",)),
-        (tell(max_tokens=512), ("512", "2048", "--kv-memory", "--max-model-len 512")),
+        ("version", Tell("node", "tiny", "abc", version="0.0.1"), ("0.0.1", "same version")),
+        ("model", tell(model="other"), ("other", "tiny", "--model")),
+        ("config", tell(config="abd"), ("described otherwise", "model folder")),
+        ("fingerprint", tell(fingerprint="f2"), ("f2", "f1", "--exact")),
+        ("fingerprint", tell(fingerprint=None), ("start it with --exact",)),
+        ("block_size", tell(span=128), ("--block-size",)),
+        ("memory", tell(max_tokens=512), ("512", "2048", "--kv-memory", "--max-model-len 512")),
     ],
 )
-def test_another_node_is_told_why_not_and_the_way_out(told: Tell, words: tuple[str, ...]) -> None:
+def test_another_node_is_told_why_not_and_the_way_out(reason: str, told: Tell, words: tuple[str, ...]) -> None:
     refusal = TERMS.refusal(told)
     assert refusal is not None
-    assert "\n" not in refusal
+    assert refusal.reason == reason
+    assert reason in REASONS
+    assert "\n" not in refusal.message
     for word in words:
-        assert word in refusal
+        assert word in refusal.message
 
 
 def test_without_exact_fingerprints_do_not_matter() -> None:

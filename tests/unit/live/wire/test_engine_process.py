@@ -9,7 +9,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepResult
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.engine_process import TIDY_AFTER_S, EngineProcess
-from chairlift.live.wire.messages import Hello
+from chairlift.live.wire.messages import FromEngine, Hello, Ready
 from chairlift.sim.clock import VirtualClock
 from fakes.ledger import LedgerRunner
 from fakes.submits import submit
@@ -134,5 +134,29 @@ def test_messages_that_arrive_while_a_step_runs_count_for_the_next(tmp_path: Pat
     assert note.take().keys == {b"a": [1]}  # the step that runs
     process._step()
     assert [len(plan.chunks) for plan in ledger.plans[num_steps - 1 :]] == [1, 2]
+    caller.close(0)
+    process._socket.close(0)
+
+
+def test_suspects_are_told_once(tmp_path: Path) -> None:
+    """A front end that was cut off and says hello again must not blame them for the same death twice."""
+    switchboard, note = ledger_switchboard(), StepNote(tmp_path / "steps")
+    note.take_in(b"one", 7)
+    note.tell_end(was_killed=False)
+    process = EngineProcess(
+        f"ipc://{tmp_path}/engine", switchboard, viewed(switchboard.engine), info_of(switchboard), note=note
+    )
+    caller = zmq.Context.instance().socket(zmq.DEALER)
+    caller.setsockopt(zmq.IDENTITY, b"one")
+    caller.connect(f"ipc://{tmp_path}/engine")
+    told = []
+    for _ in range(2):
+        caller.send(msgspec.msgpack.encode(Hello()))
+        assert process._socket.poll(5_000)
+        process._take(0)
+        ready = msgspec.msgpack.decode(caller.recv(), type=FromEngine)
+        assert isinstance(ready, Ready)
+        told.append((ready.suspects, ready.is_alone))
+    assert told == [([7], True), ([], True)]
     caller.close(0)
     process._socket.close(0)

@@ -41,8 +41,8 @@ async def nodes(folder: Path, count: int) -> AsyncIterator[tuple[list[Restarted]
             for address, where in zip(inside, public, strict=True)
         ]
         client = await stack.enter_async_context(joined([], "one", is_cluster=True))
-        for address, where in zip(inside, public, strict=True):
-            client.add(where, CURVE, note_at(address).look)
+        for number, (address, where) in enumerate(zip(inside, public, strict=True)):
+            client.add(where, CURVE, note_at(address).look, number)
         await until(lambda: all(map(client.is_linked, range(count))))
         yield engines, public, client
 
@@ -87,7 +87,7 @@ async def test_requests_of_a_node_that_is_removed_go_on_elsewhere_and_its_place_
         client.remove(0)
         assert {each.generation.replica for each in heard} == {1}
         assert [each["address"] for each in client.loads()] == [public[1]]
-        assert client.add(public[0], CURVE, lambda: None) == 0
+        assert client.add(public[0], CURVE, lambda: None, 4) == 0
         await until(lambda: client.is_linked(0))
         for i, each in enumerate(heard):
             await check(each, [i], params)
@@ -101,7 +101,7 @@ async def test_when_all_nodes_are_gone_new_requests_are_refused_and_open_ones_wa
         client.remove(0)
         with pytest.raises(EngineUnavailable):
             Heard(client, [6], params)
-        client.add(public[0], CURVE, lambda: None)
+        client.add(public[0], CURVE, lambda: None, 4)
         await check(heard, [5], params)
 
 

@@ -1,4 +1,4 @@
-"""Adapters against peft: tiny random twins in float64, several adapters and base rows in one step, prompts in chunks."""
+"""Adapters against peft: tiny random twins in float64, several adapters and base rows in a step, prompts in chunks."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,15 +19,17 @@ from chairlift.runner.torch.batching import batch_of
 from chairlift.runner.torch.ops import TorchOps
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, shuffled_tables, step
 
-ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 ADAPTERS: dict[str, dict[str, Any]] = {
-    "all": {"r": 4, "lora_alpha": 6, "target_modules": ALL},
+    "all": {"r": 4, "lora_alpha": 6, "target_modules": "all-linear"},
     "patterns": {
-        "r": 3, "lora_alpha": 5, "target_modules": ALL, "rank_pattern": {"q_proj": 7, r"layers\.1\.mlp\.down_proj": 2},
-        "alpha_pattern": {"v_proj": 11, r"layers\.0\.mlp\.gate_proj": 1},
+        "r": 3, "lora_alpha": 5, "target_modules": "all-linear",
+        "rank_pattern": {"(q|qkv)_proj": 7, r"layers\.1\.mlp\.(down|c)_proj": 2},
+        "alpha_pattern": {"(v|qkv)_proj": 11, r"layers\.0\.mlp\.(gate.*_proj|c_fc)": 1},
     },
-    "root": {"r": 5, "lora_alpha": 3, "target_modules": ["v_proj", "up_proj"], "use_rslora": True},
+    "root": {"r": 5, "lora_alpha": 3, "target_modules": ".*(v|qkv|up|c)_proj", "use_rslora": True},
 }  # fmt: skip
+# Parts by themselves and fused, norms and biases, rows of heads in another order, branches side by side, no gate.
+FAMILIES = ["llama-gqa-tied", "qwen3-qk-norm", "qwen2-bias", "phi3", "glm4", "cohere2", "starcoder2"]
 FOUND = {name: number for number, name in enumerate(ADAPTERS, 11)}
 
 
@@ -69,7 +71,7 @@ def adapted(name: str | None, tokens: list[int], id: int) -> Any:
     return replace(request(tokens, id=id), attributes=attributes)
 
 
-@pytest.fixture(scope="module", params=["llama-gqa-tied", "qwen3-qk-norm", "qwen2-bias"])
+@pytest.fixture(scope="module", params=FAMILIES)
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PeftTwin:
     return PeftTwin(tmp_path_factory.mktemp("twin"), request.param)
 

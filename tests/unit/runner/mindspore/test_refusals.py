@@ -1,16 +1,19 @@
 """What a run on MindSpore is refused for, most of it before MindSpore is imported."""
 
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
 
 from chairlift.cli.main import main
+from chairlift.config.model import LayerSpec, QueryGrowth
 from chairlift.config.settings import MINDSPORE_DEVICES, Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kernels import check_exact, pick_attention, pick_kv_dtype
 from chairlift.runner.machine import hardware
 from chairlift.runner.mindspore import installed
+from chairlift.runner.mindspore.fits import check_fits
 from chairlift.runner.mindspore.target import pick_dtype
 from chairlift.serving.parent import serve
 from fakes.model_world import CONFIG
@@ -75,3 +78,26 @@ def test_each_target_has_its_number_types() -> None:
 @pytest.mark.parametrize("device", MINDSPORE_DEVICES)
 def test_torch_computes_on_the_host_beside_it(device: str) -> None:
     assert hardware.pick_device(device) == CPU
+
+
+LAYER = CONFIG.layers[0]
+
+
+@pytest.mark.parametrize(("layer", "named"), [
+    (replace(LAYER, attention=replace(LAYER.attention, has_output_bias=True)), "biases beside those of queries"),
+    (replace(LAYER, attention=replace(LAYER.attention, has_wide_qk_norm=True)), "norms over all heads"),
+    (replace(LAYER, attention=replace(LAYER.attention, growth=QueryGrowth(beta=0.1, length=9))), "queries that grow"),
+    (replace(LAYER, is_parallel=True), "branches in parallel"),
+    (replace(LAYER, feed_forward=replace(LAYER.feed_forward, has_gate=False)), "a feed-forward without a gate"),
+])  # fmt: skip
+def test_layers_that_it_does_not_compute_are_refused_by_name(layer: LayerSpec, named: str) -> None:
+    check_fits(CONFIG, "mindspore")
+    with pytest.raises(InvalidConfig, match=rf"device mindspore: \w+ has {named}.*; use --device cpu"):
+        check_fits(replace(CONFIG, layers=(LAYER, layer)), "mindspore")
+
+
+def test_centred_norms_are_refused_by_name() -> None:
+    with pytest.raises(InvalidConfig, match="has norms that subtract the mean or add a bias"):
+        check_fits(replace(CONFIG, has_centred_norms=True), "mindspore")
+    with pytest.raises(InvalidConfig, match="has norms that subtract the mean or add a bias"):
+        check_fits(replace(CONFIG, has_norm_biases=True), "mindspore")

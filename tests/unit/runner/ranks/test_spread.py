@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.config.shards import Cut
+from chairlift.config.shards import Cut, check_cuts
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.ops import TorchOps
@@ -29,13 +29,21 @@ def logits_of(model: object, kv: object) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [name for name in FAMILIES if not name.startswith("olmo")])
 def test_ranks_give_the_logits_of_one_in_float64(tmp_path: Path, family: str, count: int) -> None:
     twin = make_twin(tmp_path, family)
     ranks = ThreadedModel(twin.config, lambda: HfTensors(tmp_path), count)
     alone = logits_of(twin.decoder(torch.float64), KvCache(twin.config, 40, 4, torch.float64, torch.device("cpu")))
     for ours, expected in zip(logits_of(ranks, ranks.caches(40, 4)), alone, strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["olmo2", "olmo3"])
+def test_norms_over_all_heads_are_not_cut(tmp_path: Path, family: str) -> None:
+    config = make_twin(tmp_path, family).config
+    check_cuts(config, 1)
+    with pytest.raises(InvalidConfig, match=r"tensor_parallel 2: Olmo.* norms over all heads, .*; use --tensor-paral"):
+        check_cuts(config, 2)
 
 
 def test_ranks_give_the_logits_of_transformers(tmp_path: Path) -> None:

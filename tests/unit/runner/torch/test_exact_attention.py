@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import ACTIVATIONS, AttentionSpec
-from chairlift.runner.ops import Batch
+from chairlift.runner.ops import Batch, Norm
 from chairlift.runner.torch.ops import TorchOps
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK = 6, 2, 16, 8
@@ -113,10 +113,10 @@ def test_norms_have_the_same_bits_beside_any_number_of_rows(dtype: torch.dtype, 
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     gain = torch.rand(1001, generator=source).to(wide) if has_gain else None
     ops = TorchOps(exact=True)
-    normed, summed = ops.add_rms_norm(x.clone(), residual.clone(), gain, 1e-5, 0.22)
+    normed, summed = ops.add_norm(x.clone(), residual.clone(), Norm(gain, 1e-5), 0.22)
     for rows in (1, 2, 17, 131):
         parts = [
-            ops.add_rms_norm(a.clone(), b.clone(), gain, 1e-5, 0.22)
+            ops.add_norm(a.clone(), b.clone(), Norm(gain, 1e-5), 0.22)
             for a, b in zip(x.split(rows), residual.split(rows), strict=True)
         ]
         assert torch.equal(torch.cat([norm for norm, _ in parts]), normed), rows

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -20,11 +21,17 @@ EMBEDDING = "token_embd.weight"
 
 def write(
     path: Path, tensors: dict[str, tuple[np.ndarray, Kind]], architecture: str = "llama",
-    metadata: dict[str, float] | None = None,
+    metadata: dict[str, Any] | None = None,
 ) -> Path:  # fmt: skip
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (metadata or {}).items():
-        if isinstance(value, int):
+        if isinstance(value, bool):
+            writer.add_bool(f"{architecture}.{key}", value)
+        elif isinstance(value, str):
+            writer.add_string(f"{architecture}.{key}", value)
+        elif isinstance(value, list):
+            writer.add_array(f"{architecture}.{key}", value)
+        elif isinstance(value, int):
             writer.add_uint32(f"{architecture}.{key}", value)
         else:
             writer.add_float32(f"{architecture}.{key}", value)

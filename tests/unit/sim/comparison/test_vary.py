@@ -33,6 +33,7 @@ def test_without_anything_that_varies_there_is_one_case() -> None:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
+        (["replicas=2,0"], "0 replicas; give 1 or more"),
         (["port=1,2"], "--vary port=1,2: give NAME=VALUE,VALUE once for each of: preset, max-model-len"),
         (["policy=fcfs", "policy=mlfq"], "once for each of"),
         (["policy"], "must list values, as in policy=VALUE,VALUE"),

@@ -1,5 +1,7 @@
 """The grammar of --events and --autoscale: mistakes are refused in one line."""
 
+import re
+
 import pytest
 
 from chairlift.core.errors import InvalidConfig
@@ -14,6 +16,24 @@ def test_events_are_sorted_by_time() -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match="--events"):
         parse_events(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1s lose 0, 2ms lose 3", "entry 2 ('2ms lose 3'): the time '2ms' must be in seconds, as in 60s or 0.002s"),
+        ("60s kill 3", "entry 1 ('60s kill 3'): 'kill' must be lose, drain or add"),
+        ("60s lose x", "the replica 'x' must be its number, from 0"),
+        ("60s lose 3,", "entry 2 (''): give a time"),
+    ],
+)
+def test_the_entry_and_the_field_are_named_with_the_way_out(text: str, words: str) -> None:
+    with pytest.raises(InvalidConfig, match=re.escape(words)):
+        parse_events(text)
+
+
+def test_a_space_before_the_unit_is_fine() -> None:
+    assert parse_events("60 s lose 3") == parse_events("60s lose 3") == parse_events("60 lose 3")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +60,8 @@ def test_autoscaling_is_read_with_its_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3", "3-2", "0-4", "2-4:goal=3", "2-4:target=x", "2-4:target=1,target=2", "2-4:target=0"]
+    "text",
+    ["", "3", "3-2", "0-4", "2-4:goal=3", "2-4:target=x", "2-4:target=1,target=2", "2-4:target=0", "2-9999", "2-1025"],
 )
 def test_other_specs_are_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match="--autoscale"):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.config.adapters.adapter import ROLES
+from chairlift.config.adapters.adapter import ROLES, as_hugging_face
 from chairlift.config.model import ModelConfig
 from chairlift.config.tensors import layer_tensors
 
@@ -30,7 +30,7 @@ class SlotLayout(NamedTuple):
 
 
 def slot_layout(config: ModelConfig) -> SlotLayout:
-    shapes = {}
+    config, shapes = as_hugging_face(config), {}
     for index in range(config.num_layers):
         tensors = layer_tensors(config, index)
         for role in ROLES:

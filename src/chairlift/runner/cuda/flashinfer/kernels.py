@@ -29,7 +29,14 @@ _log = logging.getLogger(__name__)
 
 def why_not_flashinfer(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig) -> str:
     """Why FlashInfer cannot be used and what to do instead; empty if it can."""
-    kinds = {replace(layer.attention, rotation=None, has_qk_norm=False, has_bias=False) for layer in config.layers}
+    # What comes before attention and after it is not FlashInfer's.
+    kinds = {
+        replace(
+            layer.attention, rotation=None, growth=None, has_qk_norm=False, has_wide_qk_norm=False, has_bias=False,
+            has_output_bias=False,
+        )
+        for layer in config.layers
+    }  # fmt: skip
     spec = config.layers[0].attention
     if len(kinds) > 1 or spec.cap or spec.scale != spec.head_dim**-0.5:
         return f"it is used where attention is the same in all layers, uncapped and plainly scaled; {_OTHERWISE}"

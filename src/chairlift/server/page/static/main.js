@@ -23,7 +23,7 @@ function setStatus(status) {
   document.body.dataset.status = status;
   byId("status-text").textContent = { live: "live", away: "engine starting", lost: "reconnecting" }[status];
   byId("banner").hidden = status !== "away";
-  if (status === "away") byId("banner").textContent = "The engine went away and is being started again. Requests wait for it.";
+  if (status === "away") byId("banner").textContent = fleet.some((each) => each.state !== "gone") ? "The replica that was shown went away." : "The engine went away and is being started again. Requests wait for it.";
 }
 
 function takeAbout(about) {
@@ -49,20 +49,10 @@ function takeAbout(about) {
   }
 }
 
-function takeReplicas(replicas) {
-  const table = byId("replicas");
-  table.hidden = false;
-  table.tBodies[0].replaceChildren(...replicas.map((each) => {
-    const row = element("tr");
-    row.append(...[each.replica, each.state, each.running, each.waiting, each.queued_tokens].map((value) => element("td", String(value))));
-    return row;
-  }));
-}
-
 function take(name, value) {
   if (name === "about") takeAbout(value);
   else if (name === "replicas") takeReplicas(value);
-  else if (name === "away") setStatus("away");
+  else if (name === "away") { setStatus("away"); drawFleet(); }
   else {
     setStatus("live");
     const before = chosen === null ? null : JSON.stringify(state.bars.get(chosen)?.spans);
@@ -74,6 +64,7 @@ function take(name, value) {
 
 function draw() {
   drawTiles();
+  drawFleet();
   drawCharts();
   drawTimeline();
   drawMemory();

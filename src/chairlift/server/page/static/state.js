@@ -32,6 +32,12 @@ function takeWhole(whole) {
   takeShared(whole);
 }
 
+function forgetEngine() {
+  state.ticks = [];
+  state.bars.clear();
+  state.start = state.offset = null;
+}
+
 function takeNews(news) {
   for (const tick of news.ticks) state.ticks.push(named(columns, tick));
   while (state.ticks.length && state.ticks[0].at < news.now - SPAN_S - 5) state.ticks.shift();

@@ -1,13 +1,14 @@
 // The numbers of this moment.
 
 const tiles = {};
+const TITLES = {
+  running: "running", waiting: "waiting", output: "output", prompt: "prompt", ttft: "first token", tpot: "per output token", memory: "KV cache", device: "device" };
 
 function makeTiles() {
-  for (const [name, title] of Object.entries({
-    running: "running", waiting: "waiting", output: "output", prompt: "prompt", ttft: "first token", tpot: "per output token", memory: "KV cache", device: "device" })) {
+  for (const [name, title] of Object.entries(TITLES)) {
     const tile = element("div", undefined, "tile");
-    tiles[name] = { value: element("b", "–"), note: element("em", "\u00a0") };
-    tile.append(element("span", title), tiles[name].value, tiles[name].note);
+    tiles[name] = { title: element("span", title), value: element("b", "–"), note: element("em", "\u00a0") };
+    tile.append(tiles[name].title, tiles[name].value, tiles[name].note);
     byId("tiles").append(tile);
   }
 }

@@ -1,0 +1,59 @@
+"""POST /v1/embeddings: OpenAI's."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.server.embedding.exchange import MAX_INPUTS, Exchange, begin
+from chairlift.server.embedding.objects import EmbeddingList, EmbeddingObject
+from chairlift.server.embedding.requests import EmbeddingRequest
+from chairlift.server.openai.exchange import json_response
+from chairlift.text.embedding_texts import Framed
+from chairlift.text.vectors import base64_of, check_dimensions, vectors_of
+
+_FORMATS = ("float", "base64")
+_FORMS = "must be a text, a list of texts, token ids or a list of token-id lists"
+
+
+async def embeddings(http: Request) -> Response:
+    exchange, request = await begin(http, EmbeddingRequest, _check)
+    if exchange.config.makes_scores:
+        raise InvalidRequest("model", f"{exchange.model} scores pairs and makes no vectors; use /v1/rerank")
+    check_dimensions(request.dimensions, exchange.config.dimensions)
+    made = await exchange.made(await _inputs(exchange, request), "input")
+    vectors = vectors_of(made, request.dimensions)
+    shown: Sequence[Any] = [base64_of(row) for row in vectors] if _is_base64(request) else vectors.tolist()
+    data = [EmbeddingObject(index=index, embedding=each) for index, each in enumerate(shown)]
+    return json_response(EmbeddingList(data=data, model=exchange.model, usage=exchange.usage))
+
+
+def _is_base64(request: EmbeddingRequest) -> bool:
+    return request.encoding_format == "base64"
+
+
+def _check(request: EmbeddingRequest) -> None:
+    given = request.encoding_format
+    if given is not None and given not in _FORMATS:
+        raise InvalidRequest("encoding_format", f"must be {' or '.join(_FORMATS)}, got {given[:40]!r}")
+
+
+async def _inputs(exchange: Exchange, request: EmbeddingRequest) -> list[Framed]:
+    given = request.input
+    items: Sequence[Any] = [given] if isinstance(given, str) else given
+    if items and all(isinstance(item, int) for item in items):
+        items = [items]
+    if not items or not all(items):
+        raise InvalidRequest("input", "must not be empty")
+    if len(items) > MAX_INPUTS:
+        raise InvalidRequest("input", f"must hold at most {MAX_INPUTS} inputs, got {len(items)}")
+    if len({type(item) for item in items}) > 1 or isinstance(items[0], int):
+        raise InvalidRequest("input", _FORMS)
+    if isinstance(items[0], str):
+        texts = [exchange.texts.prompted(text, request.prompt_name) for text in items]
+        return await exchange.singles(texts, "input")
+    if request.prompt_name is not None:
+        raise InvalidRequest("prompt_name", "is put before texts; these are token ids")
+    return [exchange.framed(list(item), "input") for item in items]

@@ -1,0 +1,46 @@
+"""The bodies of the routes of vectors and scores, field by field. Types only: values are checked elsewhere."""
+
+import msgspec
+
+from chairlift.server.openai.fields import Body, Int
+
+
+class InputRequest(Body, frozen=True, kw_only=True):
+    """The fields common to all."""
+
+    truncate_prompt_tokens: Int | None = None  # cut longer inputs to so many tokens; -1: to as many as fit
+    user: str | None = None
+    priority: Int | None = None
+    timeout: float | None = None
+
+
+class EmbeddingRequest(InputRequest, frozen=True, kw_only=True):
+    input: str | list[str | Int | list[Int]]
+    encoding_format: str | None = None
+    dimensions: Int | None = None
+    prompt_name: str | None = None  # one of the model's prompts, put before each text
+
+
+class Document(msgspec.Struct, frozen=True):
+    text: str
+
+
+class RerankRequest(InputRequest, frozen=True, kw_only=True):
+    query: str | Document
+    documents: list[str | Document]
+    top_n: Int | None = None
+    return_documents: bool | None = None
+    instruction: str | None = None  # of models whose prompt has one
+
+
+class ScoreRequest(InputRequest, frozen=True, kw_only=True):
+    """The two sides by one of several names."""
+
+    text_1: str | list[str] | None = None
+    text_2: str | list[str] | None = None
+    data_1: str | list[str] | None = None
+    data_2: str | list[str] | None = None
+    queries: str | list[str] | None = None
+    items: str | list[str] | None = None
+    documents: str | list[str] | None = None
+    instruction: str | None = None

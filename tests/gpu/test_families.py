@@ -1,0 +1,45 @@
+"""Every declared family on a real GPU: captured steps give the tokens of torch's operations, and `exact` holds."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.scheduling.preemption import Preemption
+from fakes.exact_world import CONFIGS
+from fakes.requests import make_samples
+from gpu import test_cuda_runner as runners
+from gpu import test_exact as exact
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+def widened(name: str, vocab_size: int, max_len: int) -> ModelConfig:
+    return replace(CONFIGS[name], vocab_size=vocab_size, max_model_len=max_len)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_crowd_gets_the_tokens_that_torch_gives(name: str) -> None:
+    config = widened(name, runners.LIMITS.vocab_size, runners.LIMITS.max_model_len)
+    got, want = (
+        runners.run(runners.make(kernels, config, torch.float32), runners.crowd()) for kernels in ("triton", "torch")
+    )
+    assert got.num_preempted > 0
+    assert got.tokens == want.tokens
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_bit_depends_on_what_shares_a_step(name: str) -> None:
+    config = widened(name, 301, exact.LIMITS.max_model_len)
+    model = exact.build(config, exact=True)
+    groups = [
+        make_samples(10 * i, [(7 * i * place) % 301 for place in range(length)], 1 + i % 2, 12, temperature=0.0)
+        for i, length in enumerate((5, 30, 150, 600, 64, 1, 300, 90, 200, 17, 400, 33))
+    ]
+    one = exact.run(model, groups, exact.Way(replace(exact.LIMITS, max_running=3, max_step_tokens=500)))
+    other = exact.run(model, groups, exact.Way(replace(exact.LIMITS, num_blocks=160), Preemption(), shuffle=3))
+    assert exact.differing(one, other) == 0
