@@ -34,7 +34,7 @@ from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.rules.least_loaded import LeastLoaded
 from chairlift.live.adapters.registry import Adapter
-from chairlift.live.adapters.unloading import Unloading
+from chairlift.live.adapters.unloading import Unloads
 from chairlift.live.moving.ticket import Ticket
 from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire import messages
@@ -50,7 +50,6 @@ DEATH, DRAIN, ROLE = "death", "drain", "role"  # why requests move
 _LOOK_S = 0.02  # between two looks for the word how an engine ended
 _MAX_LOOKS = 100
 _REMOTE_LOOKS = 50
-_UNLOAD_S = 0.05  # between two looks whether a request has an adapter
 _log = logging.getLogger(__name__)
 
 # What the engine of a replica that died was busy with; None while it is not known how it ended.
@@ -90,7 +89,7 @@ class EngineClient:
         self._roster = Roster(roles)
         self._service = ServiceTold(self._send_if_ready)
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
-        self._unloading: dict[int, Unloading] = {}  # by adapter
+        self._unloads = Unloads(self._ask_to_unload, self._is_adapted)
         self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
         # A request goes on in another replica: why, and whether with its keys and values.
         self.on_moved: Callable[[str, bool], None] = lambda why, with_kv: None
@@ -202,17 +201,16 @@ class EngineClient:
 
     async def unload(self, adapter: int) -> None:
         """Has all replicas forget an adapter that is offered no more; returns when its last request has ended."""
-        while True:
-            asked = self._unloading.setdefault(adapter, Unloading())
-            asked.replicas |= self._roster.ready
-            for replica in members(self._roster.ready):
-                self._send(replica, messages.Unload(adapter))
-            asked.tell()
-            await asked.done.wait()
-            self._unloading.pop(adapter, None)
-            if not any(each.attributes.adapter == adapter for each in self._generations.values()):
-                return
-            await asyncio.sleep(_UNLOAD_S)  # some wait for an engine
+        await self._unloads.wait(adapter)
+
+    def _ask_to_unload(self, adapter: int) -> list[int]:
+        ready = members(self._roster.ready)
+        for replica in ready:
+            self._send(replica, messages.Unload(adapter))
+        return ready
+
+    def _is_adapted(self, adapter: int) -> bool:
+        return any(each.attributes.adapter == adapter for each in self._generations.values())
 
     @property
     def is_ready(self) -> bool:
@@ -269,8 +267,7 @@ class EngineClient:
             if generation is not None:
                 self._resume(generation, generation.moving or DRAIN, message.ticket)
         elif isinstance(message, messages.Unloaded):
-            if message.adapter in self._unloading:
-                self._unloading[message.adapter].lose(replica)
+            self._unloads.hear(replica, message.adapter)
         elif isinstance(message, messages.Prefixes):
             self._learn(replica, message)
         elif isinstance(message, messages.Draining):
@@ -326,8 +323,7 @@ class EngineClient:
     def _forget_replica(self, replica: int) -> None:
         self._routing.end(replica)
         self._roster.go(replica)
-        for unloading in self._unloading.values():
-            unloading.lose(replica)
+        self._unloads.lose(replica)
         self._service.go(replica)
         self._watched.go(replica, members(self._roster.ready))
         if not self._roster.ready:
