@@ -13,6 +13,7 @@ import pytest
 
 from e2e.conftest import LIMITS, NUMBERS
 from fakes.adapters import write_adapter
+from fakes.patience import wait_until
 from fakes.served import Served, serve
 
 PROMPT = "Hello there"
@@ -78,8 +79,8 @@ def test_a_request_names_its_adapter_and_models_lists_it_with_its_parent(world: 
     assert world.client.models.retrieve("found").id == "found"
     with pytest.raises(openai.NotFoundError, match="'absent' is not served here; served: tiny, named, found"):
         world.ask("absent")
-    metrics = httpx.get(f"{world.served.url}/metrics").text
-    assert re.search(r'chairlift_adapter_requests_total{adapter="found"} [2-9]', metrics)
+    counted = re.compile(r'chairlift_adapter_requests_total{adapter="found"} [2-9]')
+    wait_until(lambda: counted.search(httpx.get(f"{world.served.url}/metrics").text) is not None, lambda: "not counted")
 
 
 def test_chats_and_other_dialects_name_adapters_too(world: AdapterServer) -> None:
