@@ -32,7 +32,7 @@ from fakes.tiny_model import write_tiny_model
 MAX_GROWTH = 0.05
 LOOK_S = 5.0
 SERVER = (
-    "--frontends", 2, "--replicas", 2, "--max-running", 8, "--kv-memory", "32MiB", "--max-loras", 8, "--lora-memory",
+    "--frontends", 2, "--replicas", 2, "--max-running", 8, "--num-blocks", 200, "--max-loras", 8, "--lora-memory",
     "4MiB", "--admin-port", 0, "--dtype", "float32",
 )  # fmt: skip
 PROMPT = "Hello there, you"
