@@ -14,6 +14,7 @@ CHART = DEPLOY / "helm" / "chairlift"
 VALUES = {  # by the manifest's name; the first has the chart's defaults
     "cpu": CHART / "values.yaml",
     "gpu": DEPLOY / "helm" / "values-gpu.yaml",
+    "nodes": DEPLOY / "helm" / "values-nodes.yaml",
     "gateway": DEPLOY / "helm" / "values-gateway.yaml",
 }
 

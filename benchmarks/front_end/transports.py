@@ -19,9 +19,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import psutil
@@ -32,6 +34,8 @@ from run import _HERE, _start
 from chairlift.live.nodes.messages import MemberEngine, Members
 from chairlift.server.sockets.listen import listen
 from chairlift.serving.run_folder import RunFolder
+
+FASTEST = ("--running", "256", "--step-ms", "0")
 
 
 @dataclass(frozen=True)
@@ -49,15 +53,20 @@ class Turn:
     token_us: float  # of processor time
 
 
-def pair(stack: ExitStack, is_tcp: bool) -> Pair:
-    """An engine and a front end."""
+class Started(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+
+def pair(stack: ExitStack, is_tcp: bool, load: Sequence[str] = FASTEST, start: Callable[..., Started] = _start) -> Pair:
+    """An engine and a front end. `load`: how fast the engine goes; `start`: starts it."""
     env, key = dict(os.environ), secrets.token_hex(32)
     folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))))
     address = folder.address(0)
     with socket.create_server(("127.0.0.1", 0)) as trial:
         public = f"tcp://127.0.0.1:{trial.getsockname()[1]}"
     reached = ["--public", public, "--key", key] if is_tcp else []
-    engine = _start(stack, env, ["engine.py", address, "--running", "256", "--step-ms", "0", *reached])
+    engine = start(stack, env, ["engine.py", address, *load, *reached])
     if is_tcp:
         stack.enter_context(_MembersList(folder.members, public))
     listener = stack.enter_context(listen("127.0.0.1", 0))
@@ -96,6 +105,7 @@ def measure(pair: Pair, requests: int, tokens: int) -> Turn:
     before = pair.processor_s()
     sizes = ["--requests", str(requests), "--tokens", str(tokens)]
     heard = json.loads(subprocess.check_output([sys.executable, _HERE / "client.py", pair.port, *sizes]))
+    assert heard["chunks"] >= 0.95 * requests * tokens, "chunks are missing"
     return Turn(heard["chunks"] / heard["seconds"], (pair.processor_s() - before) / heard["chunks"] * 1e6)
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from statistics import median, quantiles
 
 from chairlift.config.options.rules import make_router
+from chairlift.core.packed import packed
 from chairlift.core.routing.hashes import SPAN_TOKENS, span_hashes
 from chairlift.core.routing.known import ROUTERS
 from chairlift.core.routing.routing import Routing
@@ -35,7 +36,7 @@ def main() -> None:
         f"{options.replicas} replicas, {options.known} known hashes, prompts of {options.tokens} tokens; microseconds"
     )
     print(f"{'':14}{'median':>8}{'p99':>8}")
-    _show("hash", [_timed(partial(span_hashes, prompt, SPAN_TOKENS, "")) for prompt in prompts])
+    _show("hash", [_timed(partial(_hashes, prompt)) for prompt in prompts])
     for name in ROUTERS:
         routing = _routing(name, prompts, options.replicas, options.known)
         _show(name, [_timed(partial(routing.route, prompt, "", "user", routing.replicas.open)) for prompt in prompts])
@@ -47,6 +48,10 @@ def _prompts(rng: random.Random, num_tokens: int) -> list[list[int]]:
     return [[*rng.choice(systems), *(rng.randrange(32_000) for _ in range(more))] for _ in range(_NUM_ROUTED)]
 
 
+def _hashes(prompt: list[int]) -> list[bytes]:
+    return span_hashes(packed(prompt), SPAN_TOKENS, "")
+
+
 def _routing(name: str, prompts: list[list[int]], count: int, num_known: int) -> Routing:
     rng = random.Random(1)
     routing = Routing(make_router(name), count, SPAN_TOKENS)
@@ -55,7 +60,7 @@ def _routing(name: str, prompts: list[list[int]], count: int, num_known: int) ->
         routing.begin(replica)
         routing.tell(replica, rng.randrange(4000), rng.randrange(64), 0)
     for prompt in prompts:
-        known.publish(rng.randrange(count), span_hashes(prompt[:-_NUM_NEW], SPAN_TOKENS, ""))
+        known.publish(rng.randrange(count), _hashes(prompt[:-_NUM_NEW]))
     while known.num_known < num_known:
         known.publish(rng.randrange(count), [rng.randbytes(8) for _ in range(50)])
     return routing

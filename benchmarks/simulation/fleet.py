@@ -14,7 +14,7 @@ import resource
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from chairlift.config.options.rules import make_router
 from chairlift.config.settings import Settings
@@ -29,13 +29,18 @@ DOCUMENTS, DOCUMENT, OWN, OUTPUT = 2_000, 4_096, (1_000, 7_000), (100, 900)
 GROUPS = 4  # query heads that share a head of keys and values
 
 
+@cache
+def greedy(num_output: int) -> SamplingParams:
+    return SamplingParams(temperature=0.0, max_tokens=num_output, ignore_eos=True)
+
+
 def arriving(count: int, rate: float) -> Iterator[tuple[float, Request]]:
     rng, now = random.Random(0), 0.0
-    documents = [tuple(rng.randbytes(DOCUMENT)) for _ in range(DOCUMENTS)]
+    documents = [rng.randbytes(DOCUMENT) for _ in range(DOCUMENTS)]
     for i in range(count):
-        prompt = rng.choice(documents) + tuple(rng.randbytes(rng.randint(*OWN)))
+        prompt = tuple(rng.choice(documents) + rng.randbytes(rng.randint(*OWN)))
         num_output = rng.randint(*OUTPUT)
-        params = SamplingParams(temperature=0.0, max_tokens=num_output, ignore_eos=True)
+        params = greedy(num_output)
         yield now, Request(id=RequestId(i + 1), prompt=prompt, params=params, max_output=num_output, seed=i)
         now += rng.expovariate(rate)
 

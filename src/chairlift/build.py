@@ -74,7 +74,7 @@ def find_model(settings: Settings) -> ResolvedModel:
 
         named_template(settings.tool_format)  # refused before anything is loaded
     source = find_source(settings, has_weights=settings.load_format != "dummy")
-    config = load_for_task(source, settings.task)
+    config = load_for_task(source, settings)
     if config.embedding is not None:
         settings = for_embedding(settings)
     if source.is_embedded:  # so small a model wanders when sampled: greedy by default

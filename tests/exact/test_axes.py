@@ -26,13 +26,15 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Every pair of kernels and number type and every architecture; all combinations with `make nightly`.
 DEFAULT = [("llama", "torch", "float32"), ("qwen3", "torch", "bfloat16"), ("tied", "torch", "float32"),
            ("qwen2", "native", "bfloat16"), ("mistral", "native", "float32"), ("gemma2", "native", "bfloat16"),
-           ("gemma3", "native", "float32"), ("declared", "native", "float32")]  # fmt: skip
+           ("gemma3", "native", "float32"), ("declared", "native", "float32"),
+           ("mixtral", "torch", "float32"), ("qwen3-moe", "native", "bfloat16")]  # fmt: skip
 # Families whose layers are made of the same parts: one axis by default.
 BRIEF = [("phi3", "native", "float32"), ("granite", "native", "bfloat16"), ("granite4", "native", "float32"),
          ("smollm3", "native", "bfloat16"), ("glm4", "native", "float32"), ("olmo2", "native", "bfloat16"),
          ("olmo3", "torch", "float32"), ("exaone4", "native", "float32"), ("seed-oss", "native", "bfloat16"),
          ("ministral3", "native", "float32"), ("cohere2", "native", "bfloat16"),
-         ("starcoder2", "native", "bfloat16"), ("starcoder2", "torch", "float32")]  # fmt: skip
+         ("starcoder2", "native", "bfloat16"), ("starcoder2", "torch", "float32"),
+         ("glm4-moe", "native", "float32"), ("gpt-oss", "native", "bfloat16")]  # fmt: skip
 TURNS = 3  # there are as many kinds of torch, so a value that takes turns meets one of them, and some native kinds
 Kind = tuple[str, str, str]
 KINDS: list[Kind] = [(config, ops, dtype) for config in CONFIGS for ops in OPS for dtype in DTYPES]

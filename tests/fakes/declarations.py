@@ -10,7 +10,9 @@ from torch import Tensor
 
 from chairlift.config.model import (
     ACTIVATIONS,
+    SCORES,
     AttentionSpec,
+    ExpertsSpec,
     FeedForwardSpec,
     LayerSpec,
     ModelConfig,
@@ -52,10 +54,14 @@ def _widened(layer: LayerSpec, rng: random.Random) -> LayerSpec:
         has_output_bias=rng.random() < 0.3,
         has_qk_norm=layer.attention.has_qk_norm and not has_wide_norm,
         has_wide_qk_norm=has_wide_norm,
+        has_sinks=rng.random() < 0.3,
         growth=rng.choice([None, None, QueryGrowth(beta=0.4, length=7)]),
     )
     is_parallel = layer.has_norm_before and rng.random() < 0.4
     feed_forward = replace(layer.feed_forward, has_gate=rng.random() < 0.7, has_bias=rng.random() < 0.3)
+    if feed_forward.has_gate:
+        activation = rng.choice([feed_forward.activation, "clamped"])
+        feed_forward = replace(feed_forward, activation=activation, experts=rng.choice([None, _experts(rng)]))
     return replace(layer, attention=attention, feed_forward=feed_forward, is_parallel=is_parallel)
 
 
@@ -80,6 +86,8 @@ def plain_declaration(seed: int, head_dims: tuple[int, ...] = _HEAD_DIMS) -> Mod
     names = Names(
         qkv=("attention.qkv",) if is_fused else ("attention.q", "attention.k", "attention.v"),
         gate_up=("inner.gate_up",) if is_fused else ("inner.gate", "inner.up"),
+        expert_gate_up=("experts.gate_up",) if is_fused else ("experts.{}.gate", "experts.{}.up"),
+        expert_down="experts.down" if is_fused else "experts.{}.down",
         before_attention="norm.1", after_attention="norm.2", before_feed_forward="norm.3", after_feed_forward="norm.4",
         has_paired_rows=not is_fused and rng.random() < 0.3,
         norm_offset=rng.choice([0.0, 1.0]),
@@ -111,11 +119,21 @@ def _layer(rng: random.Random, head_dims: tuple[int, ...]) -> LayerSpec:
     has_norm_before = rng.random() < 0.7
     return LayerSpec(
         attention=attention,
-        feed_forward=FeedForwardSpec(width=rng.choice([40, 64]), activation=rng.choice(ACTIVATIONS)),
+        feed_forward=FeedForwardSpec(width=rng.choice([40, 64]), activation=rng.choice(ACTIVATIONS[:2])),
         has_norm_before=has_norm_before,
         has_norm_after=not has_norm_before or rng.random() < 0.3,
         residual_factor=rng.choice([1.0, 0.22]),
     )
+
+
+def _experts(rng: random.Random) -> ExpertsSpec:
+    groups, chosen_groups = rng.choice([(1, 1), (3, 2)])
+    return ExpertsSpec(
+        count=6, num_chosen=rng.choice([1, 2, 4]), scores=rng.choice(SCORES), is_normalised=rng.random() < 0.5,
+        factor=rng.choice([1.0, 2.5]), has_correction=rng.random() < 0.5, num_groups=groups,
+        num_chosen_groups=chosen_groups, shared_width=rng.choice([0, 24]), has_router_bias=rng.random() < 0.5,
+        has_bias=rng.random() < 0.5,
+    )  # fmt: skip
 
 
 class DrawnTensors:

@@ -49,7 +49,9 @@ class EncoderTwin:
         settings = {"model": str(self.folder), "dtype": "float64", "kernels": "torch", **settings}
         source = locate(str(self.folder))
         task = settings.pop("task", "auto")
-        runner = load_embedder(Settings(**settings), source, load_for_task(source, task)).runner
+        runner = load_embedder(
+            Settings(**settings), source, load_for_task(source, Settings(task=task, **settings))
+        ).runner
         assert isinstance(runner, EmbeddingRunner)
         return runner
 

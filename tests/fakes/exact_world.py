@@ -13,10 +13,14 @@ from chairlift.config.families.exaone import EXAONE4
 from chairlift.config.families.family import Family
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
 from chairlift.config.families.glm import GLM4
+from chairlift.config.families.glm_moe import GLM4_MOE
+from chairlift.config.families.gpt_oss import GPT_OSS
 from chairlift.config.families.granite import GRANITE, GRANITE4
 from chairlift.config.families.ministral import MINISTRAL3
+from chairlift.config.families.mixtral import MIXTRAL
 from chairlift.config.families.olmo import OLMO2, OLMO3
 from chairlift.config.families.phi import PHI3
+from chairlift.config.families.qwen_moe import QWEN3_MOE
 from chairlift.config.families.seed import SEED_OSS
 from chairlift.config.families.smollm import SMOLLM3
 from chairlift.config.families.starcoder import STARCODER2
@@ -75,6 +79,15 @@ CONFIGS = {
     "mistral": uniform_model(**SHAPE | {"architecture": "MistralForCausalLM", "sliding_window": 37}),
     "gemma2": read(GEMMA2, query_pre_attn_scalar=24, attn_logit_softcapping=0.5, final_logit_softcapping=2.0),
     "gemma3": read(GEMMA3, query_pre_attn_scalar=24, sliding_window_pattern=2),
+    "mixtral": read(MIXTRAL, num_local_experts=5, num_experts_per_tok=2),
+    "qwen3-moe": read(
+        QWEN3_MOE,
+        num_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=72,
+        mlp_only_layers=[1],
+        sliding_window=None,
+    ),
     "phi3": read(PHI3, rope_scaling=LONGROPE, partial_rotary_factor=0.75, original_max_position_embeddings=100),
     "granite": read(
         GRANITE, attention_multiplier=0.2, residual_multiplier=0.22, embedding_multiplier=3, logits_scaling=5
@@ -82,6 +95,17 @@ CONFIGS = {
     "granite4": read(GRANITE4, num_local_experts=0, layer_types=["attention"] * 2, shared_intermediate_size=120),
     "smollm3": read(SMOLLM3, no_rope_layers=[1, 0]),
     "glm4": read(GLM4),
+    "glm4-moe": read(
+        GLM4_MOE,
+        n_routed_experts=6,
+        num_experts_per_tok=2,
+        moe_intermediate_size=72,
+        first_k_dense_replace=1,
+        n_group=2,
+        topk_group=1,
+        sliding_window=None,
+    ),
+    "gpt-oss": read(GPT_OSS, num_local_experts=6, num_experts_per_tok=2),
     "olmo2": read(OLMO2),
     "olmo3": read(OLMO3, layer_types=["sliding_attention", "full_attention"], rope_scaling=YARN),
     "exaone4": read(EXAONE4, sliding_window_pattern="LG"),

@@ -65,16 +65,19 @@ class Case:
         self.rotation = torch.randn(longest, dim, generator=torch_rng)
         self.gain = torch.rand(dim, generator=torch_rng) + 0.5
 
-    def attention(self, window: int = 0, has_norm: bool = False, cap: float = 0.0) -> Attention:
+    def attention(
+        self, window: int = 0, has_norm: bool = False, cap: float = 0.0, has_sinks: bool = False
+    ) -> Attention:
         spec = AttentionSpec(
             num_heads=self.heads, num_kv_heads=self.kv_heads, head_dim=self.dim, scale=self.dim**-0.5,
-            rotation=Rotation(theta=10000.0), window=window, cap=cap, has_qk_norm=has_norm,
+            rotation=Rotation(theta=10000.0), window=window, cap=cap, has_qk_norm=has_norm, has_sinks=has_sinks,
         )  # fmt: skip
         gain = self.gain if has_norm else None
-        return Attention(spec, self.rotation, gain, gain, 1e-5)
+        sinks = torch.linspace(-1.0, 4.0, self.heads) if has_sinks else None
+        return Attention(spec, self.rotation, gain, gain, 1e-5, sinks=sinks)
 
     def run(self, ops: CudaOps | TorchOps, attention: Attention | None = None) -> tuple[Tensor, ...]:
         batch = self.cuda if isinstance(ops, CudaOps) else self.plain
         keys, values, attention = self.keys.clone(), self.values.clone(), attention or self.attention()
         q = ops.rotate_and_store(self.qkv.clone(), attention, keys, values, batch)
-        return q, keys, values, ops.attention(q, attention.spec, keys, values, batch)
+        return q, keys, values, ops.attention(q, attention.spec, keys, values, batch, attention.sinks)

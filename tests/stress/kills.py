@@ -199,8 +199,8 @@ def table(options: argparse.Namespace, tally: Tally, took: list[float], wall_s: 
     return "\n".join(["| engine kills | |", "|---|---:|", *(f"| {name} | {value} |" for name, value in rows)])
 
 
-def parsed(description: str | None, takes_options: bool) -> argparse.Namespace:
-    """The command line of a stress test; `takes_options`: for the server too."""
+def parsed(description: str | None, takes_options: bool, parts: Sequence[str] = ()) -> argparse.Namespace:
+    """The command line of a stress test; `takes_options`: for the server too; `parts`: of which one may be chosen."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--streams", type=int, default=64)
@@ -209,6 +209,8 @@ def parsed(description: str | None, takes_options: bool) -> argparse.Namespace:
     parser.add_argument("--model")
     parser.add_argument("--exact", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--quick", action="store_true")
+    if parts:
+        parser.add_argument("--only", choices=parts)
     if takes_options:
         parser.add_argument("options", nargs="*", help="for the server, after --")
     options = parser.parse_args()

@@ -1,13 +1,14 @@
 """Three nodes in network namespaces, with addresses of their own: killed, cut off, slowed down, drained under streams.
 
     sudo PYTHONPATH=src:tests python tests/stress/nodes.py [--quick] [--kills 20] [--streams 64] [--seed 0] [--no-exact]
+                                                           [--only kills|partitions|slow|drains]
 
-Needs root and `ip` (iproute2); the slow network also `tc` with netem, and is left out with a word where there is none.
-A server without engines and three nodes (the embedded model unless one is named) are started, each node in a namespace
-behind a bridge. Streams ask for the same requests again and again, as those of `kills.py` do, while all processes of a
-node are killed at once and the node is started again; then links are taken down and up again, the network gets slow,
-and every node is drained in turn. Every answer must be whole, and with `--exact` the undisturbed one. Prints a table
-and exits with 1 if anything was lost. `--quick`: 2 kills under 8 streams.
+Needs root and `ip` (iproute2). A server without engines and three nodes (the embedded model unless one is named) are
+started, each node in a namespace behind a bridge. Streams ask for the same requests again and again, as those of
+`kills.py` do, while all processes of a node are killed at once and the node is started again; then links are taken down
+and up again, the network gets slow (`slow_network.py`), and every node is drained in turn. Every answer must be whole,
+and with `--exact` the undisturbed one. Prints a table and exits with 1 if anything was lost. `--quick`: 2 kills under 8
+streams.
 """
 
 import argparse
@@ -21,19 +22,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 from kills import Answer, Tally, ask, parsed, requests, stream
+from slow_network import End, SlowNetwork, Weather
 
 from chairlift.config.cluster_key import make_key
 from fakes.cluster import Node, start_node
 from fakes.served import serve
 
 _BRIDGE, _SERVER = "cl-stress", "10.97.0.1"
+_LIST, _PORT = 7000, 7100  # of the members' list, and of nodes behind forwarders
 _NUM_NODES = 3
 _PATIENCE_S = 180.0
 _CUT_S = 8.0  # longer than heartbeats and the grace of a member
+_SLOW = Weather(delay_s=0.1, jitter_s=0.05, bytes_per_s=125_000)
+_STALL_S = 3.0  # as long as a link may be silent
 
 
 def ip(*arguments: str) -> None:
@@ -42,6 +48,11 @@ def ip(*arguments: str) -> None:
 
 def address(number: int) -> str:
     return f"10.97.0.{number + 2}"
+
+
+def behind(number: int) -> str:
+    """Of a node that the forwarder stands before."""
+    return f"10.97.1.{number + 2}"
 
 
 @contextlib.contextmanager
@@ -61,18 +72,24 @@ def namespaces() -> Iterator[None]:
             for command in (("addr", "add", f"{address(i)}/24", "dev", "eth0"), ("link", "set", "eth0", "up")):
                 ip("-n", name, *command)
             ip("-n", name, "link", "set", "lo", "up")
+            for where in (("-n", name), ()):  # the node listens in one, the forwarder in the other
+                device = "lo" if where else _BRIDGE
+                ip(*where, "addr", "add", f"{behind(i)}/32", "dev", device)
         yield
 
 
 class Fleet:
-    def __init__(self, folder: Path, join: str, options: list[str]) -> None:
+    def __init__(self, folder: Path, options: list[str]) -> None:
         self.nodes: list[Node] = []
-        self._folder, self._join, self._options = folder, join, options
+        self._folder, self._options = folder, options
 
-    def start(self, number: int) -> Node:
+    def start(self, number: int, is_behind: bool = False) -> Node:
+        """`is_behind`: it and the server reach each other through forwarders."""
         before = ("ip", "netns", "exec", f"{_BRIDGE}-{number}")
         log, key = self._folder / f"node-{number}", self._folder / "key"
-        node = start_node(log, self._join, key, "--address", address(number), *self._options, before=before)
+        join = f"127.0.0.1:{_LIST}" if is_behind else f"{_SERVER}:{_LIST}"
+        reached = f"{behind(number)}:{_PORT}" if is_behind else address(number)
+        node = start_node(log, join, key, "--address", reached, *self._options, before=before)
         self.nodes[number : number + 1] = [node]
         return node
 
@@ -130,41 +147,60 @@ async def cut(fleet: Fleet, tally: Tally, options: argparse.Namespace) -> str:
 
 
 async def slow(fleet: Fleet, tally: Tally, options: argparse.Namespace) -> str:
-    made = []
-    for number in range(_NUM_NODES):
-        shape = (
-            "tc",
-            "qdisc",
-            "add",
-            "dev",
-            f"{_BRIDGE}-{number}",
-            "root",
-            "netem",
-            "delay",
-            "40ms",
-            "20ms",
-            "loss",
-            "1%",
-        )
-        made.append(subprocess.run(shape, capture_output=True, text=True))
-    if any(each.returncode for each in made):
-        return f"left out: {made[0].stderr.strip().splitlines()[0]}"
-    await more_tokens(tally, options.streams * 30)
-    for number in range(_NUM_NODES):
-        subprocess.run(["tc", "qdisc", "del", "dev", f"{_BRIDGE}-{number}", "root"], check=True)
-    return "40 ms more, 20 ms of jitter, 1 % of packets lost"
+    """Nodes are started anew, one after the other, behind forwarders that can be made slow."""
+    hops = [hop for number in range(_NUM_NODES) for hop in _hops(number)]
+    network = await SlowNetwork.start(hops)
+    try:
+        for number in range(_NUM_NODES):
+            await stop(fleet, number, tally)
+            fleet.start(number, is_behind=True)
+            await fleet.until_joined(number)
+        network.change(_SLOW)
+        await more_tokens(tally, options.streams * 15)
+        for number in range(_NUM_NODES):
+            tally.num_deaths += 1
+            for hop in (2 * number, 2 * number + 1):
+                network.change(replace(_SLOW, stall_s=_STALL_S, hop=hop))
+            await asyncio.sleep(_STALL_S)
+            await more_tokens(tally, options.streams * 4)
+        network.change(Weather())
+        await more_tokens(tally, options.streams * 4)
+        for number in range(_NUM_NODES):
+            await stop(fleet, number, tally)
+            fleet.start(number)
+            await fleet.until_joined(number)
+    finally:
+        await network.end()
+    return (
+        f"{_SLOW.delay_s * 1e3:.0f} ms each way, up to {_SLOW.jitter_s * 1e3:.0f} more, "
+        f"{_SLOW.bytes_per_s * 8 / 1e6:.0f} Mbit/s; {_NUM_NODES} times nothing for {_STALL_S:.0f} s"
+    )
+
+
+def _hops(number: int) -> list[tuple[End, End]]:
+    """From front ends to a node, and from it to the members' list."""
+    name = f"{_BRIDGE}-{number}"
+    return [
+        (End("", behind(number), _PORT), End(name, behind(number), _PORT)),
+        (End(name, "127.0.0.1", _LIST), End("", _SERVER, _LIST)),
+    ]
+
+
+async def stop(fleet: Fleet, number: int, tally: Tally) -> None:
+    """A drain: its requests move first."""
+    tally.num_deaths += 1
+    process = fleet.nodes[number].process
+    process.send_signal(signal.SIGTERM)
+    while process.poll() is None:
+        await asyncio.sleep(0.05)
+    if process.returncode:
+        tally.problems.append(f"node {number} ended with {process.returncode} when it was told to stop")
 
 
 async def drain(fleet: Fleet, tally: Tally, options: argparse.Namespace) -> str:
     for number in range(_NUM_NODES):
         await more_tokens(tally, options.streams * 4)
-        tally.num_deaths += 1
-        process = fleet.nodes[number].process
-        process.send_signal(signal.SIGTERM)
-        while process.poll() is None:
-            await asyncio.sleep(0.05)
-        if process.returncode:
-            tally.problems.append(f"node {number} ended with {process.returncode} when it was told to stop")
+        await stop(fleet, number, tally)
         fleet.start(number)
         await fleet.until_joined(number)
     return f"{_NUM_NODES} nodes, one after the other"
@@ -177,13 +213,15 @@ async def run(url: str, fleet: Fleet, options: argparse.Namespace) -> list[tuple
         for number in range(_NUM_NODES):
             await fleet.until_joined(number)
         wanted: list[Answer] = await asyncio.gather(*(ask(client, body, Tally()) for body in bodies))
-        parts: list[tuple[str, Callable[[Tally], object]]] = [
-            ("kills of a node", lambda tally: kill(fleet, rng, tally, options)),
-            ("partitions", lambda tally: cut(fleet, tally, options)),
-            ("slow network", lambda tally: slow(fleet, tally, options)),
-            ("drains", lambda tally: drain(fleet, tally, options)),
-        ]
-        for name, part in parts:
+        parts: dict[str, Callable[[Tally], object]] = {
+            "kills": lambda tally: kill(fleet, rng, tally, options),
+            "partitions": lambda tally: cut(fleet, tally, options),
+            "slow": lambda tally: slow(fleet, tally, options),
+            "drains": lambda tally: drain(fleet, tally, options),
+        }
+        for name, part in parts.items():
+            if options.only not in (None, name):
+                continue
             tally, is_over, asked = Tally(), asyncio.Event(), iter(range(10**9))
             tally.problems += [f"undisturbed: {problem}" for answer in wanted for problem in answer.problems]
             streams = [
@@ -212,16 +250,16 @@ def table(options: argparse.Namespace, rows: list[tuple[str, str, Tally]]) -> st
 
 
 def main() -> int:
-    options = parsed(__doc__, takes_options=False)
+    options = parsed(__doc__, takes_options=False, parts=["kills", "partitions", "slow", "drains"])
     model = [*(["--exact"] if options.exact else []), *(["--model", options.model] if options.model else [])]
     with namespaces(), tempfile.TemporaryDirectory() as name:
-        folder, join = Path(name), f"{_SERVER}:7000"
+        folder = Path(name)
         make_key(folder / "key")
-        fleet = Fleet(folder, join, [*model, "--kv-memory", "128MiB", "--threads", "1"])
+        fleet = Fleet(folder, [*model, "--kv-memory", "128MiB", "--threads", "1"])
         try:
             for number in range(_NUM_NODES):
                 fleet.start(number)
-            arguments = (*model, "--replicas", 0, "--cluster", join, "--cluster-key", folder / "key")
+            arguments = (*model, "--replicas", 0, "--cluster", f"{_SERVER}:{_LIST}", "--cluster-key", folder / "key")
             with serve(folder / "log", *arguments) as server:
                 rows = asyncio.run(run(server.url, fleet, options))
                 if any(tally.problems for _, _, tally in rows):

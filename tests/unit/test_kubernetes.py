@@ -14,7 +14,8 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from chairlift.cli.inputs.flags import add_option_flags, settings_from
+from chairlift.cli import node, serve
+from chairlift.cli.inputs.flags import settings_from
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
 from chairlift.server.app import create_app
@@ -23,6 +24,7 @@ from chairlift.telemetry.metrics.series import SERIES
 HELM = Path(__file__).parents[2] / "deploy" / "helm"
 CHART = HELM / "chairlift"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+SERVER, NODE = "chairlift", "chairlift-node"  # StatefulSets
 OLDEST, NEWEST = "1.27", "1.37"  # of Kubernetes
 # Their schemas are in the projects that define them, not in Kubernetes'.
 CUSTOM = {"ServiceMonitor": "monitoring.coreos.com/v1", "InferencePool": "inference.networking.k8s.io/v1"}
@@ -34,6 +36,7 @@ WRONG_VALUES = {
     "model": {"cache": {"size": "lots"}},
     "config": {"port": 9000},
     "apiKeys": {"secret": "No Name"},
+    "nodes": {"count": "many"},
     "drain": {"delaySeconds": -1},
     "service": {"port": 70000},
     "autoscaling": {"requestsPerReplica": 0},
@@ -55,6 +58,7 @@ def _load_renderer() -> ModuleType:
 
 render = _load_renderer()
 MANIFESTS = sorted(render.VALUES)
+PODS = [*((name, SERVER) for name in MANIFESTS), ("nodes", NODE)]
 
 
 def manifest(name: str) -> str:
@@ -69,31 +73,35 @@ def found(name: str, kind: str) -> list[dict[str, Any]]:
     return [each for each in objects(manifest(name)) if each["kind"] == kind]
 
 
-def pod(name: str) -> dict[str, Any]:
-    [stateful_set] = found(name, "StatefulSet")
-    template: dict[str, Any] = stateful_set["spec"]["template"]
+def stateful_set(name: str, of: str = SERVER) -> dict[str, Any]:
+    [only] = [each for each in found(name, "StatefulSet") if each["metadata"]["name"] == of]
+    return only
+
+
+def pod(name: str, of: str = SERVER) -> dict[str, Any]:
+    template: dict[str, Any] = stateful_set(name, of)["spec"]["template"]
     return template
 
 
-def container(name: str) -> dict[str, Any]:
-    [only] = pod(name)["spec"]["containers"]
+def container(name: str, of: str = SERVER) -> dict[str, Any]:
+    [only] = pod(name, of)["spec"]["containers"]
     return dict(only)
 
 
-def settings(name: str, folder: Path) -> Settings:
-    """As the container's server would resolve them, with what is mounted in the folder."""
+def settings(name: str, folder: Path, of: str = SERVER) -> Settings:
+    """As the container's program would resolve them, with what is mounted in the folder."""
     [config] = found(name, "ConfigMap")
     files = {"config": config["data"], "keys": {"keys.yaml": "- sk-a-key-of-at-least-sixteen-characters"}}
-    mounts = {each["name"]: each["mountPath"] for each in container(name)["volumeMounts"]}
-    command, *arguments = container(name)["args"]
-    assert command == "serve"
+    mounts = {each["name"]: each["mountPath"] for each in container(name, of)["volumeMounts"]}
+    command, *arguments = [each.replace("$(POD_IP)", "10.0.0.7") for each in container(name, of)["args"]]
+    add_flags = {"serve": serve.add_flags, "node": node.add_flags}[command]
     for volume in files.keys() & mounts.keys():
         (folder / volume).mkdir()
         for file, text in files[volume].items():
             (folder / volume / file).write_text(text)
         arguments = [each.replace(mounts[volume], str(folder / volume)) for each in arguments]
     parser = argparse.ArgumentParser()
-    add_option_flags(parser, "model", "engine", "server", "record")
+    add_flags(parser)
     return settings_from(parser.parse_args(arguments))
 
 
@@ -119,7 +127,7 @@ def test_a_manifest_is_valid(name: str, version: str) -> None:
 @pytest.mark.parametrize(("field", "value"), [("replicas", "two"), ("replicass", 2)])
 def test_a_manifest_with_a_mistake_is_not(field: str, value: object) -> None:
     validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate (make setup)")
-    [wrong] = found("cpu", "StatefulSet")
+    wrong = stateful_set("cpu")
     wrong["spec"][field] = value
     with pytest.raises(validator.ValidationError, match=str(value) if field == "replicas" else field):
         validator.validate(wrong, NEWEST, strict=True)
@@ -192,30 +200,31 @@ def test_probes_ask_routes_that_exist(name: str) -> None:
     assert {probe["port"] for probe in probes} == {container(name)["ports"][0]["name"]}
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
-def test_every_mount_has_a_volume_and_every_volume_a_mount(name: str) -> None:
-    [stateful_set] = found(name, "StatefulSet")
-    claims = [each["metadata"]["name"] for each in stateful_set["spec"].get("volumeClaimTemplates", ())]
-    volumes = [each["name"] for each in pod(name)["spec"]["volumes"]] + claims
-    assert sorted(volumes) == sorted(each["name"] for each in container(name)["volumeMounts"])
+@pytest.mark.parametrize(("name", "of"), PODS)
+def test_every_mount_has_a_volume_and_every_volume_a_mount(name: str, of: str) -> None:
+    claims = [each["metadata"]["name"] for each in stateful_set(name, of)["spec"].get("volumeClaimTemplates", ())]
+    volumes = [each["name"] for each in pod(name, of)["spec"]["volumes"]] + claims
+    assert sorted(volumes) == sorted(each["name"] for each in container(name, of)["volumeMounts"])
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
-def test_a_service_named_chairlift_sets_no_option(name: str) -> None:
+@pytest.mark.parametrize(("name", "of"), PODS)
+def test_a_service_named_chairlift_sets_no_option(name: str, of: str) -> None:
     """Kubernetes would set CHAIRLIFT_PORT=tcp://... in the pods, which the server reads as its port."""
-    assert pod(name)["spec"]["enableServiceLinks"] is False
+    assert pod(name, of)["spec"]["enableServiceLinks"] is False
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_selectors_find_the_pods(name: str) -> None:
-    labels = pod(name)["metadata"]["labels"].items()
-    [stateful_set] = found(name, "StatefulSet")
+    pods = [pod(name, each["metadata"]["name"])["metadata"]["labels"] for each in found(name, "StatefulSet")]
     selectors = [each["spec"]["selector"] for each in found(name, "Service")]
     for kind in ("StatefulSet", "PodDisruptionBudget", "InferencePool"):
         selectors += [each["spec"]["selector"]["matchLabels"] for each in found(name, kind)]
     selectors += [each["spec"]["podSelector"]["matchLabels"] for each in found(name, "NetworkPolicy")]
-    assert len(selectors) >= 4 and all(selector and selector.items() <= labels for selector in selectors)
-    assert stateful_set["spec"]["serviceName"] in [each["metadata"]["name"] for each in found(name, "Service")]
+    assert len(selectors) >= 4 * len(pods)
+    for selector in selectors:  # those of servers never find nodes
+        assert len([labels for labels in pods if selector and selector.items() <= labels.items()]) == 1
+    services = [each["metadata"]["name"] for each in found(name, "Service")]
+    assert {each["spec"]["serviceName"] for each in found(name, "StatefulSet")} <= set(services)
 
 
 def test_the_monitor_scrapes_each_pod_once() -> None:
@@ -232,15 +241,59 @@ def test_the_pool_leads_to_the_port_of_the_server() -> None:
 
 
 def test_the_autoscaler_reads_what_the_adapter_makes_of_our_series() -> None:
-    [scaler], [stateful_set] = found("gpu", "HorizontalPodAutoscaler"), found("gpu", "StatefulSet")
-    [rule] = yaml.safe_load((HELM / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
-    assert [each["pods"]["metric"]["name"] for each in scaler["spec"]["metrics"]] == [rule["name"]["as"]]
-    assert scaler["spec"]["scaleTargetRef"]["name"] == stateful_set["metadata"]["name"]
-    assert "replicas" not in stateful_set["spec"]  # else every upgrade would undo the autoscaler's work
+    [scaler] = found("gpu", "HorizontalPodAutoscaler")
+    rule = adapter_rule(scaler["spec"]["metrics"][0]["pods"]["metric"]["name"])
+    assert scaler["spec"]["scaleTargetRef"]["name"] == SERVER
+    assert "replicas" not in stateful_set("gpu")["spec"]  # else every upgrade would undo the autoscaler's work
     [pattern] = re.findall(r'__name__=~"(.*?)"', rule["metricsQuery"])
     added = {name for name in SERIES if re.fullmatch(pattern, name)}
     assert added == {f"chairlift_requests_{state}" for state in ("running", "waiting", "preempted")}
     assert rule["seriesQuery"].partition("{")[0] in added
+
+
+def adapter_rule(metric: str) -> dict[str, Any]:
+    rules = yaml.safe_load((HELM / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
+    [rule] = [each for each in rules if each["name"]["as"] == metric]
+    return dict(rule)
+
+
+def test_nodes_follow_the_requests_that_the_server_counts() -> None:
+    [scaler] = found("nodes", "HorizontalPodAutoscaler")
+    [metric] = [each["object"] for each in scaler["spec"]["metrics"]]
+    assert "pod" in adapter_rule(metric["metric"]["name"])["resources"]["overrides"]
+    assert metric["describedObject"] == {"apiVersion": "v1", "kind": "Pod", "name": f"{SERVER}-0"}
+    assert scaler["spec"]["scaleTargetRef"]["name"] == NODE
+    assert "replicas" not in stateful_set("nodes", NODE)["spec"]
+    assert stateful_set("nodes")["spec"]["replicas"] == 1  # nodes join one server
+
+
+def test_nodes_find_their_server_and_are_reached_where_they_listen(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    (tmp_path / "node").mkdir()
+    served, joined = settings("nodes", tmp_path / "server"), settings("nodes", tmp_path / "node", NODE)
+    ports = {each["name"]: each["containerPort"] for of in (SERVER, NODE) for each in container("nodes", of)["ports"]}
+    service = stateful_set("nodes")["spec"]["serviceName"]
+    assert (served.cluster, served.replicas, served.device) == (f":{ports['cluster']}", 0, "cpu")
+    assert joined.join == f"{SERVER}-0.{service}:{ports['cluster']}"
+    assert joined.address == f"10.0.0.7:{ports['engine']}"
+    assert (joined.device, joined.max_running, joined.model) == ("cuda", 256, served.model)
+    assert container("nodes", NODE)["startupProbe"]["tcpSocket"]["port"] == "engine"
+    [pods] = [each for each in found("nodes", "Service") if each["metadata"]["name"] == service]
+    assert pods["spec"]["publishNotReadyAddresses"]  # the server is ready only once a node has joined
+
+
+def test_servers_and_nodes_have_the_key_of_one_secret() -> None:
+    keys = [
+        [each["valueFrom"] for each in container("nodes", of)["env"] if each["name"] == "CHAIRLIFT_CLUSTER_KEY"]
+        for of in (SERVER, NODE)
+    ]
+    assert keys == [[{"secretKeyRef": {"name": "chairlift-cluster", "key": "key"}}]] * 2
+
+
+def test_a_node_has_time_to_drain(tmp_path: Path) -> None:
+    drain_s = settings("nodes", tmp_path, NODE).drain_timeout
+    assert drain_s is not None
+    assert pod("nodes", NODE)["spec"]["terminationGracePeriodSeconds"] >= drain_s + 10
 
 
 def test_the_endpoint_picker_reads_our_gauges() -> None:
@@ -296,6 +349,7 @@ def test_helm_refuses_a_wrong_value_by_its_name(name: str, tmp_path: Path) -> No
         ("inferencePool.enabled=true,apiKeys.secret=a", "inferencePool.enabled and apiKeys.secret exclude each other"),
         ("serviceMonitor.enabled=true,apiKeys.secret=a", "serviceMonitor.apiKey.secret is needed"),
         ("autoscaling.enabled=true,autoscaling.minReplicas=9", "autoscaling.minReplicas is larger than"),
+        ("nodes.count=2", "nodes.keySecret is needed"),
     ],
 )
 def test_values_that_exclude_each_other_are_refused_in_words(values: str, reason: str) -> None:

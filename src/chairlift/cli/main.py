@@ -18,7 +18,7 @@ from chairlift.core.errors import ChairliftError
 # In the order of the help. Each is a module of this package with HELP, DESCRIPTION, perhaps EPILOG, add_flags and run.
 _COMMANDS = (
     "serve", "node", "cluster-key", "chat", "generate", "plan", "bench", "contest", "simulate", "calibrate", "compare",
-    "tune", "trace", "explain", "replay", "verify", "convert", "policies", "doctor",
+    "tune", "trace", "explain", "replay", "verify", "convert", "models", "policies", "doctor",
 )  # fmt: skip
 _DESCRIPTION = """\
 Serve a language model over HTTP, or use one in this terminal; without --model,

@@ -98,6 +98,7 @@ def _run_fleet(options: argparse.Namespace) -> int:
 
 def _model(settings: "Settings") -> "tuple[Source, ModelConfig]":
     """The weights are not needed, only their description."""
+    from chairlift.config.fallback.limits import check_fallback
     from chairlift.config.hf import load_hf
     from chairlift.config.source import Source, find_source, load_model_config
 
@@ -106,9 +107,12 @@ def _model(settings: "Settings") -> "tuple[Source, ModelConfig]":
         if settings.model_cfg is not None:
             raise InvalidConfig(f"--model-cfg {settings.model_cfg}: {path} says it all; leave --model-cfg out")
         name = path.resolve().parent.name if path.name == "config.json" else path.stem
-        return Source("folder", path.parent, name), load_hf(path)
+        config = load_hf(path, settings.model_impl)
+        if config.fallback is not None:
+            check_fallback(settings)
+        return Source("folder", path.parent, name), config
     source = find_source(settings, has_weights=False)
-    return source, load_model_config(source)
+    return source, load_model_config(source, settings)
 
 
 def _facts(name: str, found: "Forecast") -> dict[str, Any]:

@@ -11,6 +11,7 @@ EXTRAS = {
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
     },
     "ray": {"ray": "ray"},
+    "transformers": {"transformers": "transformers"},
     "tune": {"optuna": "optuna"},
 }
 

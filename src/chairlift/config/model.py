@@ -59,6 +59,7 @@ class AttentionSpec:
     has_bias: bool = False  # of queries, keys and values
     has_output_bias: bool = False
     has_qk_norm: bool = False  # of each head of queries and keys
+    has_sinks: bool = False  # each head has a score more, which takes its share and has no value
     has_wide_qk_norm: bool = False  # of all heads of queries at once, and of all heads of keys
     growth: QueryGrowth | None = None
 
@@ -68,17 +69,43 @@ class AttentionSpec:
         return self.num_heads != self.num_kv_heads
 
 
-ACTIVATIONS = ("silu", "gelu_tanh")
+# Of the activation "clamped": gate * sigmoid(STEEPNESS * gate) * (up + 1), gate at most CLAMP, up within +-CLAMP.
+CLAMP, STEEPNESS = 7.0, 1.702
+ACTIVATIONS = ("silu", "gelu_tanh", "clamped")
+SCORES = ("softmax", "chosen", "sigmoid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsSpec:
+    """A mixture: each token chooses some of many feed-forwards of one width and adds up what they give, weighed."""
+
+    count: int
+    num_chosen: int
+    scores: str = "softmax"  # of SCORES: softmax over all experts, over the chosen ones, or sigmoid
+    is_normalised: bool = False  # weights of the chosen are divided by their sum
+    factor: float = 1.0  # of all weights
+    has_correction: bool = False  # a number for each expert is added to its score for the choice alone
+    num_groups: int = 1  # of neighbours, among which those with the largest sum of two scores are chosen first
+    num_chosen_groups: int = 1
+    shared_width: int = 0  # of the feed-forward that every token takes beside; 0: there is none
+    has_router_bias: bool = False
+    has_bias: bool = False  # of each expert's matrices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForwardSpec:
     """down(activation(gate(x)) * up(x)), without a gate down(activation(up(x)))"""
 
-    width: int
+    width: int  # of one expert, where there are several
     activation: str = "silu"  # one of ACTIVATIONS
-    has_gate: bool = True
-    has_bias: bool = False  # of gate, up and down
+    has_gate: bool = True  # experts always have one
+    has_bias: bool = False  # of gate, up and down that every token takes
+    experts: ExpertsSpec | None = None
+
+    @property
+    def dense_width(self) -> int:
+        """Of what every token takes; 0: nothing."""
+        return self.width if self.experts is None else self.experts.shared_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +142,19 @@ class Names:
     q_norm: str = "self_attn.q_norm"
     k_norm: str = "self_attn.k_norm"
     output: str = "self_attn.o_proj"
+    sinks: str = "self_attn.sinks"  # whole
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")  # the last alone where there is no gate
     down: str = "mlp.down_proj"
+    router: str = "mlp.gate"
+    correction: str = "mlp.gate.e_score_correction_bias"  # whole
+    # Of experts; {} stands for the expert's number where each has tensors of its own.
+    expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
+    expert_down: str = "mlp.experts.{}.down_proj"
+    # rows: [out, in], called as other matrices; columns: [experts, in, out], gate and up take turns; mxfp4: blocks and
+    # scales, [experts, out, ...], gate and up take turns
+    expert_form: str = "rows"
+    shared_gate_up: tuple[str, ...] = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")
+    shared_down: str = "mlp.shared_experts.down_proj"
     before_attention: str = "input_layernorm"
     after_attention: str = ""
     before_feed_forward: str = "post_attention_layernorm"
@@ -151,6 +189,14 @@ class BlockWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackModel:
+    """A model without a declaration, which transformers computes."""
+
+    config_json: str  # all that its config.json says
+    num_parameters: int = 0  # 0, and no layers: not described yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     architecture: str  # "LlamaForCausalLM", ...
     hidden_size: int
@@ -160,6 +206,7 @@ class ModelConfig:
     rms_norm_eps: float  # of all norms
     has_centred_norms: bool = False  # LayerNorm in place of RMSNorm, but for those of heads
     has_norm_biases: bool = False  # of all but those of heads
+    num_further_layers: int = 0  # in the files behind these, which guess further tokens and are not read
     embedding_factor: float = 1.0
     logit_factor: float = 1.0  # of the logits, before the cap
     logit_cap: float = 0.0  # as the cap of attention, over the logits
@@ -168,6 +215,7 @@ class ModelConfig:
     names: Names = HF_NAMES
     dtype: str = "float32"  # as stored
     blocks: BlockWeights | None = None  # where a GGUF file has weights that can be kept quantised
+    fallback: FallbackModel | None = None  # None: it is computed from this declaration
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from chairlift.config.hf import DTYPES
+from chairlift.config.hf import AUTO, DTYPES, MODEL_IMPLS
 from chairlift.config.options.presets import NONE, PRESETS, contents
 from chairlift.config.options.rules import rule_text
 from chairlift.config.options.scaling import MAX_REPLICAS, scaling_text
@@ -101,6 +101,9 @@ class Settings:
     )
     task: str = _server("auto", *_choice("auto", "generate", "embed", "rerank"),
         "what the model makes: text, vectors or scores of pairs; auto: by its files",
+    )  # fmt: skip
+    model_impl: str = _model(AUTO, *_choice(*MODEL_IMPLS),
+        "who computes the model: chairlift, or transformers, slower and for most others; auto: chairlift where it can",
     )  # fmt: skip
     load_format: str = _model("auto", *_choice("auto", "dummy"), "dummy: random weights, for measuring")
     device: str = _model(

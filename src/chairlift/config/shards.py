@@ -57,6 +57,11 @@ def largest_shard(config: ModelConfig, count: int) -> ModelConfig:
 def check_cuts(config: ModelConfig, count: int) -> None:
     """Refuses a number of ranks that the model cannot be cut for."""
     for spec in config.kinds_of_layers:
+        if count > 1 and spec.feed_forward.experts is not None:
+            raise InvalidConfig(
+                f"tensor_parallel {count}: experts are not cut into parts; use --tensor-parallel 1 and, for several "
+                "GPUs, --replicas"
+            )
         heads, groups = spec.attention.num_heads, spec.attention.num_kv_heads
         if count > 1 and spec.attention.has_wide_qk_norm:
             raise InvalidConfig(
@@ -94,7 +99,7 @@ def added_once(config: ModelConfig) -> Iterator[str]:
     """Biases of matrices that are cut by columns: of all ranks the first alone adds them to the sum."""
     for index in range(config.num_layers):
         layer = layer_tensors(config, index)
-        yield from (part.name for part in (*layer.output.bias, *layer.down.bias))
+        yield from (part.name for part in (*layer.output.bias, *(layer.down.bias if layer.down else ())))
 
 
 def _layer(spec: LayerSpec, rank: Rank, has_blocks: bool) -> LayerSpec:
@@ -145,6 +150,7 @@ def _layer_cuts(
     config: ModelConfig, own: ModelConfig, index: int, spec: LayerSpec, part: LayerSpec, rank: Rank
 ) -> dict[tuple[str, tuple[int, ...]], Cut]:
     whole, ours = layer_tensors(config, index), layer_tensors(own, index)
+    assert whole.gate_up and whole.down and ours.gate_up and ours.down, "check_cuts refuses experts"
     dim, heads = spec.attention.head_dim, spec.attention
     (q_low, q_high), (k_low, k_high) = _heads(heads, rank)
     queries, keys = (q_low * dim, q_high * dim), (k_low * dim, k_high * dim)
@@ -159,6 +165,8 @@ def _layer_cuts(
         (whole.gate_up.bias, ours.gate_up.bias, halves),
     ):
         found |= _row_cuts(stored, mine, sections)
+    if whole.sinks is not None and ours.sinks is not None:
+        found[_key(ours.sinks)] = Cut(whole.sinks.name, whole.sinks.shape, 0, ((q_low, q_high),))
     for stored, mine, span in (
         (whole.output.parts, ours.output.parts, queries),
         (whole.down.parts, ours.down.parts, inner),

@@ -13,10 +13,11 @@ from typing import Any, Literal
 from chairlift.config.ckpt.files import ckpt_files, has_ckpt
 from chairlift.config.ckpt.header import is_pickle
 from chairlift.config.ckpt.mindformers import as_config_json, model_section, read_document
+from chairlift.config.fallback.limits import check_fallback
 from chairlift.config.gguf.choice import choose_gguf
 from chairlift.config.gguf.header import read_header
 from chairlift.config.gguf.model import load_gguf
-from chairlift.config.hf import load_values, read_json
+from chairlift.config.hf import OWN, TRANSFORMERS, load_values, read_json
 from chairlift.config.hub import fetch, fetch_file, gguf_files
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
@@ -117,11 +118,20 @@ def _from_hub(model: str, repo: str, wanted: str, has_weights: bool) -> Source:
     return Source("gguf", fetch_file(repo, choose_gguf(repo, names, wanted)), model)
 
 
-def load_model_config(source: Source) -> ModelConfig:
+def load_model_config(source: Source, settings: Settings | None = None) -> ModelConfig:
+    """Without settings: of a model with a declaration."""
+    model_impl = OWN if settings is None else settings.model_impl
+    if model_impl == TRANSFORMERS and (source.kind != "folder" or source.model_cfg is not None):
+        raise InvalidConfig(
+            f"model_impl transformers: {source.path} is no folder with config.json and safetensors; leave it out"
+        )
     if source.kind == "gguf":
         config = load_gguf(read_header(source.path))
     else:
-        config = load_values(source.model_cfg or source.folder / "config.json", config_json(source), source.folder)
+        origin = source.model_cfg or source.folder / "config.json"
+        config = load_values(origin, config_json(source), source.folder, model_impl)
+    if settings is not None and config.fallback is not None:
+        check_fallback(settings)
     return replace(config, warnings=(*source.warnings, *config.warnings))
 
 

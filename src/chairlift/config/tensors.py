@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from chairlift.config.model import AttentionSpec, LayerSpec, ModelConfig, Names
+from chairlift.config.model import AttentionSpec, BlockWeights, ExpertsSpec, LayerSpec, ModelConfig, Names
+
+MXFP4_GROUP = 32  # columns that share a scale
 
 
 class HeadOrder(NamedTuple):
@@ -38,6 +40,14 @@ class Part(NamedTuple):
     shape: tuple[int, ...]
     order: HeadOrder | None = None  # None: rows are in order
     offset: float = 0.0  # what the stored numbers lack; 0 except for norms
+    # Of experts that are in one tensor:
+    is_transposed: bool = False  # each expert's columns are stored as rows
+    is_alternating: bool = False  # a row of the gate, then one of the up projection, and so on
+    weights_each: int = 1  # that a stored number stands for; 1 except in MXFP4, whose scales stand for none
+
+    @property
+    def num_weights(self) -> int:
+        return self.weights_each * prod(self.shape)
 
 
 class Matrix(NamedTuple):
@@ -45,19 +55,34 @@ class Matrix(NamedTuple):
 
     parts: tuple[Part, ...]
     bias: tuple[Part, ...] = ()
+    scales: tuple[Part, ...] = ()  # of parts in MXFP4
+
+
+class ExpertTensors(NamedTuple):
+    """A part is one expert's, all of an expert before those of the next, or it has the same part of every expert,
+    [experts, ...]."""
+
+    router: Matrix  # [experts, hidden]
+    correction: Part | None
+    gate_up: Matrix
+    down: Matrix
 
 
 class LayerTensors(NamedTuple):
     qkv: Matrix
     output: Matrix
-    gate_up: Matrix
-    down: Matrix
+    gate_up: Matrix | None  # None: every token takes nothing but experts
+    down: Matrix | None
     norms: dict[str, Part]  # by their names in `Names`; those that the layer has
     norm_biases: dict[str, Part]  # the same
+    experts: ExpertTensors | None = None
+    sinks: Part | None = None  # [heads]
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
-        return self.qkv, self.output, self.gate_up, self.down
+        experts = () if self.experts is None else (self.experts.router, self.experts.gate_up, self.experts.down)
+        found = (self.qkv, self.output, self.gate_up, self.down, *experts)
+        return tuple(matrix for matrix in found if matrix is not None)
 
 
 class EndTensors(NamedTuple):
@@ -78,21 +103,51 @@ def end_tensors(config: ModelConfig) -> EndTensors:
 
 def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
     layer, names, hidden = config.layers[index], config.names, config.hidden_size
-    heads, inner, has_bias = layer.attention, layer.feed_forward.width, layer.feed_forward.has_bias
+    heads, inner, mixture = layer.attention, layer.feed_forward.dense_width, layer.feed_forward.experts
+    gate_up, down = (names.shared_gate_up, names.shared_down) if mixture else (names.gate_up, names.down)
+    has_bias = layer.feed_forward.has_bias
     prefix = names.layer.format(index)
     q_rows, kv_rows = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
     order, inner_rows = _order(heads, names), (inner, inner) if layer.feed_forward.has_gate else (inner,)
     return LayerTensors(
         qkv=_stacked(prefix, names.qkv, (q_rows, kv_rows, kv_rows), hidden, heads.has_bias, order),
         output=_stacked(prefix, (names.output,), (hidden,), q_rows, heads.has_output_bias),
-        gate_up=_stacked(prefix, names.gate_up[-len(inner_rows) :], inner_rows, hidden, has_bias),
-        down=_stacked(prefix, (names.down,), (hidden,), inner, has_bias),
+        gate_up=_stacked(prefix, gate_up[-len(inner_rows) :], inner_rows, hidden, has_bias) if inner else None,
+        down=_stacked(prefix, (down,), (hidden,), inner, has_bias) if inner else None,
         norms=_norms(layer, names, prefix, hidden) | _qk_norms(heads, names, prefix, order),
         norm_biases={
             role: Part(f"{prefix}{getattr(names, role)}.bias", part.shape)
             for role, part in _norms(layer, names, prefix, hidden).items()
             if config.has_norm_biases
         },
+        sinks=Part(f"{prefix}{names.sinks}", (heads.num_heads,)) if heads.has_sinks else None,
+        experts=_experts(prefix, names, mixture, layer.feed_forward.width, hidden) if mixture else None,
+    )
+
+
+def _experts(prefix: str, names: Names, mixture: ExpertsSpec, width: int, hidden: int) -> ExpertTensors:
+    make = {"rows": _of_each, "columns": _in_columns, "mxfp4": _in_mxfp4}[names.expert_form]
+    correction = Part(f"{prefix}{names.correction}", (mixture.count,)) if mixture.has_correction else None
+    return ExpertTensors(
+        router=_stacked(prefix, (names.router,), (mixture.count,), hidden, mixture.has_router_bias),
+        correction=correction,
+        gate_up=make(prefix, names.expert_gate_up, mixture, 2 * width, hidden),
+        down=make(prefix, (names.expert_down,), mixture, hidden, width),
+    )
+
+
+def _of_each(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
+    """A file that keeps all rows in one tensor has one name for it."""
+    rows //= len(names)
+    if "{}" in names[0]:
+        owners: list[tuple[str, tuple[int, ...]]] = [
+            (prefix + name.format(expert), ()) for expert in range(mixture.count) for name in names
+        ]
+    else:
+        owners = [(prefix + name, (mixture.count,)) for name in names]
+    return Matrix(
+        tuple(Part(f"{name}.weight", (*count, rows, columns)) for name, count in owners),
+        tuple(Part(f"{name}.bias", (*count, rows)) for name, count in owners) if mixture.has_bias else (),
     )
 
 
@@ -102,6 +157,32 @@ def _order(heads: AttentionSpec, names: Names) -> HeadOrder | None:
     if not names.has_paired_rows and not num_turned:
         return None
     return HeadOrder(1, heads.head_dim, num_turned or heads.head_dim, names.has_paired_rows)
+
+
+def _in_columns(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
+    return _in_one(prefix, names, mixture, rows, (mixture.count, columns, rows), "")
+
+
+def _in_mxfp4(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
+    groups = (mixture.count, rows, columns // MXFP4_GROUP)
+    matrix = _in_one(prefix, names, mixture, rows, (*groups, MXFP4_GROUP // 2), "_blocks")
+    (part,) = matrix.parts
+    scales = part._replace(name=f"{prefix}{names[0]}_scales", shape=groups, weights_each=0)
+    return matrix._replace(scales=(scales,))
+
+
+def _in_one(
+    prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, shape: tuple[int, ...], ending: str
+) -> Matrix:
+    """All experts in one tensor, whose rows are of the gate and the up projection in turn if it has both."""
+    (name,) = names
+    is_alternating = name.rsplit(".", 1)[-1].startswith("gate_up")
+    bias = Part(f"{prefix}{name}_bias", (mixture.count, rows), is_alternating=is_alternating)
+    part = Part(
+        f"{prefix}{name}{ending}", shape, is_transposed=not ending, is_alternating=is_alternating,
+        weights_each=2 if ending else 1,
+    )  # fmt: skip
+    return Matrix((part,), (bias,) if mixture.has_bias else ())
 
 
 def _norms(layer: LayerSpec, names: Names, prefix: str, hidden: int) -> dict[str, Part]:
@@ -148,7 +229,11 @@ def expected_parts(config: ModelConfig) -> Iterator[Part]:
     for index in range(config.num_layers):
         layer = layer_tensors(config, index)
         for matrix in layer.matrices:
-            yield from (*matrix.parts, *matrix.bias)
+            yield from (*matrix.parts, *matrix.bias, *matrix.scales)
+        if layer.experts is not None and layer.experts.correction is not None:
+            yield layer.experts.correction
+        if layer.sinks is not None:
+            yield layer.sinks
         yield from (*layer.norms.values(), *layer.norm_biases.values())
 
 
@@ -162,7 +247,7 @@ def norm_parts(config: ModelConfig) -> Iterator[Part]:
 def layers_size(config: ModelConfig) -> int:
     """Numbers in the matrices of layers."""
     layers = (layer_tensors(config, index) for index in range(config.num_layers))
-    return sum(prod(part.shape) for layer in layers for matrix in layer.matrices for part in matrix.parts)
+    return sum(part.num_weights for layer in layers for matrix in layer.matrices for part in matrix.parts)
 
 
 def ends_size(config: ModelConfig) -> int:
@@ -172,19 +257,35 @@ def ends_size(config: ModelConfig) -> int:
 
 
 def num_parameters(config: ModelConfig) -> int:
-    return sum(prod(part.shape) for part in expected_parts(config))
+    if config.fallback is not None:
+        return config.fallback.num_parameters
+    return sum(part.num_weights for part in expected_parts(config))
+
+
+def mxfp4_weights(config: ModelConfig) -> BlockWeights:
+    """Of a model whose experts are stored so."""
+    layers = (layer_tensors(config, index) for index in range(config.num_layers))
+    packed = [matrix for layer in layers for matrix in layer.matrices if matrix.scales]
+    return BlockWeights(
+        type_name="MXFP4",
+        num_bytes=sum(prod(part.shape) for matrix in packed for part in (*matrix.parts, *matrix.scales)),
+        num_weights=sum(part.num_weights for matrix in packed for part in matrix.parts),
+    )
 
 
 def weight_bytes(config: ModelConfig, itemsize: int, layer_itemsize: int) -> int:
     """`layer_itemsize`: of the matrices of layers, which may be kept in another type than all else."""
-    layers = layers_size(config)
+    layers = 0 if config.fallback is not None else layers_size(config)
     return layers * layer_itemsize + (num_parameters(config) - layers) * itemsize
 
 
 GGUF_NAMES = Names(
     embedding="token_embd", norm="output_norm", head="output", layer="blk.{}.",
     qkv=("attn_q", "attn_k", "attn_v"), q_norm="attn_q_norm", k_norm="attn_k_norm", output="attn_output",
-    gate_up=("ffn_gate", "ffn_up"), down="ffn_down",
+    sinks="attn_sinks.weight",
+    gate_up=("ffn_gate", "ffn_up"), down="ffn_down", router="ffn_gate_inp", correction="exp_probs_b.bias",
+    expert_gate_up=("ffn_gate_exps", "ffn_up_exps"), expert_down="ffn_down_exps",
+    shared_gate_up=("ffn_gate_shexp", "ffn_up_shexp"), shared_down="ffn_down_shexp",
     before_attention="attn_norm", after_attention="post_attention_norm",
     before_feed_forward="ffn_norm", after_feed_forward="post_ffw_norm",
 )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.ids import BlockId, Content, RequestId
+from chairlift.core.packed import PackedPrompt, packed
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
 
@@ -31,6 +32,14 @@ class Request:
     stop_ids: frozenset[int] = frozenset()  # end-of-sequence ids (unless ignored) and stop_token_ids
     attributes: Attributes = NO_ATTRIBUTES
     timeout_s: float | None = None  # from its arrival until it is ended
+    _packed: list[PackedPrompt] = field(default_factory=list, init=False, repr=False)  # once it was asked for
+
+    @property
+    def packed(self) -> PackedPrompt:
+        """The prompt, packed once: the prefix index and routers cut, compare and hash it."""
+        if not self._packed:
+            self._packed.append(PackedPrompt(packed(self.prompt)))
+        return self._packed[0]
 
 
 class State(Enum):

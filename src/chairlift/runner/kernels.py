@@ -19,7 +19,7 @@ from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine import hardware
 from chairlift.runner.machine.instructions import why_not_native
-from chairlift.runner.model import Decoder, Model
+from chairlift.runner.model import Decoder, Model, PagedModel
 from chairlift.runner.ops import Ops
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.ops import TorchOps
@@ -130,7 +130,7 @@ def compile_ahead(
     weight_format: WeightFormat, config: ModelConfig, limits: Limits, exact: bool = False,
 ) -> Callable[[], None]:  # fmt: skip
     """Begins to compile the kernels of a start in other processes; the returned function waits for them."""
-    if kernels != "triton":
+    if kernels != "triton" or config.fallback is not None:
         return lambda: None
     from chairlift.runner.cuda.start.compile_ahead import CompileAhead
 
@@ -163,9 +163,9 @@ def make_ops(kernels: str, threads: int, exact: bool = False) -> Ops:
 
 
 def make_runner(
-    kernels: str, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
-    exact: bool = False, matchers: Matchers | None = None, max_graphs: int = MAX_GRAPHS,
-    adapters: AdapterStore[Any] | None = None,
+    kernels: str, model: PagedModel, kv: KvCache, device: torch.device, limits: Limits,
+    flash: FlashKernels | None = None, exact: bool = False, matchers: Matchers | None = None,
+    max_graphs: int = MAX_GRAPHS, adapters: AdapterStore[Any] | None = None,
 ) -> Runner:  # fmt: skip
     """max_graphs: captured steps that are kept, where steps are captured. adapters: those of the host."""
     if kernels == "triton":
@@ -177,16 +177,19 @@ def make_runner(
         from chairlift.runner.native.tape import TapedDecoder
 
         assert isinstance(model.ops, NativeOps)
-        return _torch_runner(model, TapedDecoder(model, model.ops.calls), kv, device, matchers, limits, adapters)
+        if isinstance(model, Decoder):
+            base = TapedDecoder(model, model.ops.calls)
+            return _torch_runner(model, base, kv, device, matchers, limits, adapters)
     return _torch_runner(model, model, kv, device, matchers, limits, adapters)
 
 
 def _torch_runner(
-    decoder: Decoder, base: Model[KvCache], kv: KvCache, device: torch.device, matchers: Matchers | None,
+    decoder: PagedModel, base: Model[KvCache], kv: KvCache, device: torch.device, matchers: Matchers | None,
     limits: Limits, adapters: AdapterStore[Any] | None,
 ) -> TorchRunner:  # fmt: skip
     """base: the decoder in its fastest form."""
     if adapters is None:
         return TorchRunner(base, kv, device, matchers)
+    assert isinstance(decoder, Decoder)
     slots = HostSlots(adapters, limits.num_adapter_slots)
     return TorchRunner(AdaptedModel(decoder, base, slots), kv, device, matchers, slots)

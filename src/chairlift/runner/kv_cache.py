@@ -82,6 +82,13 @@ class KvCache:
             copy.view(torch.uint8)[write] = origin.view(torch.uint8)[read].to(copy.device)
 
 
+def store(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
+    """Writes k and v [T, kv_heads, head_dim] of tokens to their slots of a layer."""
+    blocks, offsets = slots // keys.shape[2], slots % keys.shape[2]
+    keys[blocks, :, offsets] = k
+    values[blocks, :, offsets] = v
+
+
 def _blocks(memory: Tensor) -> NDArray[np.uint8]:
     """[num_blocks, bytes]: numpy copies rows ten times as fast as torch."""
     return memory.view(torch.uint8).flatten(1).numpy()

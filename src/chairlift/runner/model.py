@@ -8,7 +8,7 @@ K heads of keys and values, D values per head. Knows `Ops` alone, nothing of req
 A branch's output is added together with the next norm, in one operation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chairlift.config.model import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import Cache, KvCache
-from chairlift.runner.ops import Attention, Batch, Norm, Ops, Weight
+from chairlift.runner.ops import Attention, Batch, Experts, Norm, Ops, Weight
 
 OnLayer = Callable[[], None]  # called before each layer
 
@@ -45,14 +45,25 @@ class Model(Protocol[Kv]):
         """[S, E] -> [S, vocab], in float32 at least."""
 
 
+class PagedModel(Model[KvCache], Protocol):
+    """A model that says what each of its layers attends by, for runners that choose kernels for it."""
+
+    @property
+    def attentions(self) -> Sequence[Attention]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     spec: LayerSpec
     attention: Attention
     qkv: Weight  # [(H + 2K) * D, E]: rows of q, then k, then v
     output: Weight  # [E, H * D]
-    gate_up: Weight  # [2F, E]: rows of the gate, then of the up projection; without a gate [F, E]
-    down: Weight  # [E, F]
+    # What every token takes; None: there are experts alone.
+    gate_up: Weight | None  # [2F, E]: rows of the gate, then of the up projection; without a gate [F, E]
+    down: Weight | None  # [E, F]
+    experts: Experts | None
     # None: there is none.
     before_attention: Norm | None
     after_attention: Norm | None
@@ -61,9 +72,14 @@ class Layer:
 
     def feed_forward(self, ops: Ops, x: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""
-        spec = self.spec.feed_forward
-        activate = ops.gated if spec.has_gate else ops.activated
-        return self.down.linear(activate(self.gate_up, x, spec.activation))
+        spec, y = self.spec.feed_forward, None
+        if self.gate_up is not None and self.down is not None:
+            activate = ops.gated if spec.has_gate else ops.activated
+            y = self.down.linear(activate(self.gate_up, x, spec.activation))
+        if self.experts is not None:
+            y = ops.experts(x, self.experts, y)
+        assert y is not None
+        return y
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +92,10 @@ class Decoder:
     head: Weight  # [vocab, E]; the embedding itself when tied
     embedding_factor: float  # rounded to the model's number type
     dtype: torch.dtype  # of the hidden states
+
+    @property
+    def attentions(self) -> Sequence[Attention]:
+        return [layer.attention for layer in self.layers]
 
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         # A name for the rows would keep their memory while the layers run.

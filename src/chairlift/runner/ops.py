@@ -1,12 +1,12 @@
 """The operations of a model, as a protocol: `TorchOps` runs anywhere, the others are faster on one kind of device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec
+from chairlift.config.model import AttentionSpec, ExpertsSpec, FeedForwardSpec
 from chairlift.runner.sampling.table import Samples
 
 
@@ -63,6 +63,47 @@ class Attention:
     k_norm: Tensor | None
     eps: float
     query_factors: Tensor | None = None  # float32 [max_len]: of queries, by position
+    sinks: Tensor | None = None  # float32 [heads]
+
+
+class ExpertWeight(Protocol):
+    """A matrix [out, in] of each expert, in the layout of the operations that made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EachWeight:
+    """Experts' matrices as weights of their own."""
+
+    weights: tuple[Weight, ...]
+
+
+@runtime_checkable
+class TakesWeights(Protocol):
+    """Operations that take experts' matrices one by one."""
+
+    def expert_weights(self, weights: Sequence[Weight]) -> ExpertWeight: ...
+
+
+def each_weight(ops: TakesWeights, make: MakeWeight, matrix: Tensor, bias: Tensor | None) -> ExpertWeight:
+    """Of matrix [X, out, in] and bias [X, out], each expert's made by itself."""
+    biases = [None] * len(matrix) if bias is None else list(bias)
+    return ops.expert_weights([make(own, own_bias) for own, own_bias in zip(matrix, biases, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A layer's mixture. X experts, each of inner width F."""
+
+    spec: FeedForwardSpec
+    router: Weight  # [X, E]
+    correction: Tensor | None  # float32 [X]
+    gate_up: ExpertWeight  # [2F, E] each: rows of the gate, then of the up projection
+    down: ExpertWeight  # [E, F] each
+
+    @property
+    def rule(self) -> ExpertsSpec:
+        assert self.spec.experts is not None
+        return self.spec.experts
 
 
 class Ops(Protocol):
@@ -89,11 +130,32 @@ class Ops(Protocol):
     def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         """weight [F, E], x [T, E] -> activation(product), [T, F]."""
 
+    def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
+        """As `weight`, of every expert: matrix [X, out, in], bias [X, out]."""
+
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+        """What the experts that each row of x [T, E] chooses give, weighed and added up in the order of the choices,
+        to `shared` if there is one. -> [T, E]; may overwrite `shared`."""
+
     def cap(self, logits: Tensor, cap: float) -> Tensor:
         """cap * tanh(logits / cap), float32 [T, V]; may overwrite them."""
 
     def argmax(self, logits: Tensor) -> Tensor:
         """The first of the largest of each row: float32 [T, V] -> int64 [T]; a row with a NaN gives -1."""
+
+
+@runtime_checkable
+class PagedOps(Ops, Protocol):
+    """Operations whose attention can be had by itself, for layers that are not ours."""
+
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        """Writes k and v [T, kv_heads, head_dim] to their slots of the cache."""
+
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
+        """Causal attention of each row q [T, heads, head_dim] over its own context. sinks [heads]: of scores without a
+        value. -> [T, heads * head_dim]"""
 
 
 @runtime_checkable

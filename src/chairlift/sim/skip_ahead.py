@@ -8,6 +8,7 @@ An engine with two plans in flight is stepped: when it plans depends on a foreca
 """
 
 from bisect import bisect_left
+from itertools import accumulate, chain, repeat
 from typing import Protocol, runtime_checkable
 
 from chairlift.core.engine import Engine
@@ -59,13 +60,14 @@ class SkipAhead:
     def _ends(self, steady: Steady, until: float) -> list[float]:
         num_decodes, context, now, start_s = len(steady.decodes), steady.context, self._clock.now(), self._cost.start_s
         fixed_s, context_s = self._cost.decode_rates(num_decodes)
-        times = [now]
-        for _ in range(steady.num_steps):
-            now = now + start_s + (fixed_s + context_s * context)
-            times.append(now)
-            if now >= until:
-                break
-            context += num_decodes
+        contexts = range(context, context + num_decodes * steady.num_steps, num_decodes)
+        steps = [fixed_s + context_s * each for each in contexts]
+        if start_s:  # it is added by itself, as where steps are made one by one
+            steps = list(chain.from_iterable(zip(repeat(start_s), steps, strict=False)))
+        times = list(accumulate(steps, initial=now))
+        if start_s:
+            del times[1::2]
+        del times[bisect_left(times, until) + 1 :]
         return times
 
     def catch_up(self, before: float) -> None:

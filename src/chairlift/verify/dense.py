@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import LayerSpec, ModelConfig, RopeScaling, Rotation
-from chairlift.config.tensors import LayerTensors, Matrix, Part, end_tensors, layer_tensors
+from chairlift.config.tensors import LayerTensors, Part, end_tensors, layer_tensors
 from chairlift.runner.weights.order import in_order
-from chairlift.runner.weights.source import TensorSource
+from chairlift.runner.weights.source import ByteSource, TensorSource
 from chairlift.telemetry.logit_files import Logits
+from chairlift.verify.feed_forward import feed_forward_of, linear
 
 _OF_HEADS = ("q_norm", "k_norm")
 
@@ -32,6 +33,9 @@ def logits_of(
     wide = torch.float64 if rounded is torch.float64 else torch.float32
 
     def read(part: Part) -> Tensor:
+        if part.weights_each != 1:
+            assert isinstance(tensors, ByteSource)
+            return tensors.read_bytes(part.name, part.shape).to(device, copy=True)
         tensor = in_order(tensors.read(part.name, part.shape), part.order)
         return tensor.to(device).to(rounded).to(wide, copy=True)  # valid until the next read
 
@@ -61,7 +65,9 @@ class _Layer:
     ) -> None:  # fmt: skip
         self._spec = spec
         self._max_len = max_len
-        self._qkv, self._output, self._gate_up, self._down = (_linear(matrix, read) for matrix in tensors.matrices)
+        self._qkv, self._output = linear(tensors.qkv, read), linear(tensors.output, read)
+        self._feed_forward = feed_forward_of(spec.feed_forward, tensors, read)
+        self._sinks = read(tensors.sinks).tolist() if tensors.sinks else None
         is_centred = config.has_centred_norms
         self._norms = {
             role: _norm_of(
@@ -88,15 +94,6 @@ class _Layer:
         flat = self._norm(role, heads.transpose(0, 1).flatten(1))
         return flat.reshape(len(flat), len(heads), -1).transpose(0, 1)
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        spec = self._spec.feed_forward
-        gate, up = self._gate_up(x).chunk(2, dim=1) if spec.has_gate else (self._gate_up(x), torch.ones(()))
-        if spec.activation == "silu":
-            active = gate / (1.0 + torch.exp(-gate))
-        else:
-            active = 0.5 * gate * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (gate + 0.044715 * gate**3)))
-        return self._down(active * up)
-
     def _attention(self, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
         heads = self._qkv(x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
@@ -116,8 +113,12 @@ class _Layer:
         outs = []
         for head in range(spec.num_heads):
             scores = _capped(q[head] @ k[head // group].T * spec.scale, spec.cap).masked_fill(is_hidden, -math.inf)
-            weights = torch.exp(scores - scores.max(dim=1, keepdim=True).values)
-            outs.append((weights / weights.sum(dim=1, keepdim=True)) @ v[head // group])
+            top = scores.max(dim=1, keepdim=True).values
+            weights = torch.exp(scores - top)
+            total = weights.sum(dim=1, keepdim=True)
+            if self._sinks is not None:
+                total = total + torch.exp(self._sinks[head] - top)
+            outs.append((weights / total) @ v[head // group])
         return self._output(torch.cat(outs, dim=1))
 
 
@@ -132,12 +133,6 @@ def _norm_of(
         return y if shift is None else y + shift
 
     return norm
-
-
-def _linear(matrix: Matrix, read: Callable[[Part], Tensor]) -> Callable[[Tensor], Tensor]:
-    weight = torch.cat([read(part) for part in matrix.parts])
-    bias = torch.cat([read(part) for part in matrix.bias]) if matrix.bias else torch.zeros_like(weight[:, 0])
-    return lambda x: x @ weight.T + bias
 
 
 def _capped(x: Tensor, cap: float) -> Tensor:

@@ -31,12 +31,17 @@ _READ_AS_GGUF = (
 )  # fmt: skip
 
 
-def why_not(config: ModelConfig, max_len: int = 0) -> str:
-    """Why it cannot be compared with; empty: it can. max_len: that is served."""
+def why_not(config: ModelConfig, max_len: int = 0, is_folder: bool = True) -> str:
+    """Why it cannot be compared with; empty: it can. max_len: that is served; is_folder: transformers can open the
+    model itself."""
     if find_spec("transformers") is None:
         return "it is not installed"
     if not hasattr(import_module("transformers"), config.architecture):
         return f"it does not know {config.architecture}"
+    if config.blocks is not None and config.blocks.type_name == "MXFP4":
+        return "it needs kernels of others for MXFP4"
+    if not is_folder and any(layer.feed_forward.experts for layer in config.layers):
+        return "it keeps experts in other tensors than this file"
     if config.names.layer == GGUF_NAMES.layer and config.architecture not in _READ_AS_GGUF:
         return f"its GGUF files of {config.architecture} are not read by transformers"
     if any(_original_len(layer.attention.rotation) < max_len for layer in config.layers):
@@ -70,12 +75,17 @@ def logits_of(
     return found
 
 
+def is_folder(model: ResolvedModel) -> bool:
+    """Whether transformers can open it itself."""
+    has_own = model.source.kind == "folder" and model.source.model_cfg is None
+    return has_own and model.settings.load_format != "dummy"
+
+
 def _opened(model: ResolvedModel, tensors: Callable[[], TensorSource], rounded: torch.dtype) -> Any:
     transformers: Any = import_module("transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    has_own = model.source.kind == "folder" and model.source.model_cfg is None
-    if has_own and model.settings.load_format != "dummy":
+    if is_folder(model):
         reference = transformers.AutoModelForCausalLM.from_pretrained(
             model.source.path, dtype=torch.float32, attn_implementation="eager", local_files_only=True
         )

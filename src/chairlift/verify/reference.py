@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from chairlift.build import ResolvedModel
+from chairlift.core.errors import InvalidConfig
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.sizing import limits_without_pool
 from chairlift.runner.start.choices import open_tensors
@@ -26,6 +27,10 @@ from chairlift.verify.tolerance import Tolerance
 
 def against_reference(model: ResolvedModel, spec: PromptSpec, watch: Watch) -> VerifyReport:
     """Never raises KeyboardInterrupt: what was compared until then is reported."""
+    if model.config.fallback is not None:
+        raise InvalidConfig(
+            "against reference: transformers computes this model itself, and was compared at load; use --against batch"
+        )
     check_memory(2 * spec.num_rows, model.config.vocab_size)
     cases = greedy(prompts_for(model, spec), spec.num_tokens)
     watch("loading", 0, 0)
@@ -52,7 +57,7 @@ def against_reference(model: ResolvedModel, spec: PromptSpec, watch: Watch) -> V
             partial(watch, "our reference"), served,
         )  # fmt: skip
         report.comparisons.append(_compared("our own reference", outputs, own))
-        if reason := hugging_face.why_not(model.config, served):
+        if reason := hugging_face.why_not(model.config, served, hugging_face.is_folder(model)):
             report.notes.append(f"not compared with transformers: {reason}")
         else:
             watch("transformers", 0, 0)

@@ -31,7 +31,7 @@ class Counting(HfTensors):
 
     def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         tensor = super().read(name, shape)
-        if ".layers." in name and tensor.ndim == 2:
+        if ".layers." in name and tensor.ndim >= 2 and not name.endswith("bias"):  # those of experts have two
             self.num_layer += tensor.numel()
         else:
             self.num_other += tensor.numel()
@@ -117,7 +117,7 @@ def test_norms_of_heads_may_be_stored_without_a_1_that_others_have() -> None:
 
 
 def test_dummy_weights_of_norms_are_1_with_their_offset_whatever_they_are_called() -> None:
-    config = random_declaration(4)
+    config = random_declaration(6)
     dummy = DummyTensors(config)
     norms = {part.name for part in norm_parts(config)}
     assert norms and {part.offset for part in norm_parts(config)} == {0.0, 1.0}

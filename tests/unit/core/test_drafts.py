@@ -10,6 +10,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Preempted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.packed import packed
 from chairlift.core.plan import Sampled, StepPlan, StepResult
 from chairlift.core.policies.fair_share import FairShare
 from chairlift.core.policies.fcfs import Fcfs
@@ -164,11 +165,11 @@ def test_only_full_blocks_of_accepted_tokens_can_be_found() -> None:
     driven.commit(plan, 1, more=more(9))  # computed: the prompt, 30, and the right draft 1
     pool = driven.scheduler.pool
     text = [*range(6), 30, 1, 9, 3, 4, 5, 0]
-    assert len(pool.find("", text, 12)[0]) == 2
+    assert len(pool.find("", packed(text), 12)[0]) == 2
     plan = driven.plan()
     driven.commit(plan, 1, more=more(2, 3, 7))
-    assert len(pool.find("", [*range(6), 30, 1, 9, 1, 2, 3, 0], 12)[0]) == 3
-    assert len(pool.find("", [*range(6), 30, 1, 9, 1, 2, 4, 0], 12)[0]) == 2
+    assert len(pool.find("", packed([*range(6), 30, 1, 9, 1, 2, 3, 0]), 12)[0]) == 3
+    assert len(pool.find("", packed([*range(6), 30, 1, 9, 1, 2, 4, 0]), 12)[0]) == 2
 
 
 @pytest.mark.parametrize(("min_tokens", "tokens"), [(0, [30, 1, 2]), (4, [30, 1, 2, 3, 2])])

@@ -14,11 +14,15 @@ import sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from chairlift.config.model import ACTIVATIONS
+from chairlift.config.model import ACTIVATIONS, SCORES
 from chairlift.runner.cuda.attention.paged import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.exact.attention_kernels import exact_prompt_kernel, exact_rows_kernel, join_kernel
 from chairlift.runner.cuda.exact.kernels import product_kernel, log_sum_exp_kernel
 from chairlift.runner.cuda.exact.one_row_kernel import exact_one_row_kernel
+from chairlift.runner.cuda.experts.few_rows_kernels import few_down_kernel, few_gated_kernel
+from chairlift.runner.cuda.experts.grouped_kernel import grouped_kernel
+from chairlift.runner.cuda.experts.routing_kernels import combine_kernel as combine_kernel_of_experts
+from chairlift.runner.cuda.experts.routing_kernels import place_kernel, route_kernel
 from chairlift.runner.cuda.kernels import activate_kernel, add_norm_kernel, cap_kernel
 from chairlift.runner.cuda.kernels import prepare_kernel, rotate_store_kernel
 from chairlift.runner.cuda.sampling.argmax import argmax_kernel
@@ -30,14 +34,20 @@ from chairlift.runner.cuda.attention.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
 INTEGERS |= {"sample_rows", "tokens", "last", "rows", "words"}
+INTEGERS |= {"ids", "order", "num_tiles"}
+BYTES = set()
 FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain", "factors"}
+FLOATS |= {"correction", "weights", "sinks"}
 NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "window": "i32", "width": "i32"}
 NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
 NUMBERS |= {"num_words": "i32", "q_width": "i32", "k_width": "i32"}
+NUMBERS |= {"num_experts": "i32", "num_pairs": "i32"}
 
 def kind(name):
     if name in NUMBERS:
         return NUMBERS[name]
+    if name in BYTES:
+        return "*u8"
     return "*i32" if name in INTEGERS else "*fp32" if name in FLOATS else "*bf16"
 
 def check(kernel, options=None, **constants):
@@ -62,12 +72,12 @@ def check_order(kernel, warps, **constants):
 heads = {"HEADS": 32, "DIM": 128, "SIZE": 16}
 dependent = {"IS_DEPENDENT": int(sys.argv[1]) >= 90}
 for is_split in (False, True):
-    split_options = {"SPLIT": 128, "IS_SPLIT": is_split, "HAS_CAP": is_split}
+    split_options = {"SPLIT": 128, "IS_SPLIT": is_split, "HAS_CAP": is_split, "HAS_SINKS": is_split}
     check(single_kernel, **heads, **split_options, TILE=8, **dependent)
     check(partial_kernel, **heads, **split_options, KV_HEADS=8, GROUP=16, TILE=64, **dependent)
-check(combine_kernel, HEADS=32, DIM=128, SPLIT=128, **dependent)
+check(combine_kernel, HEADS=32, DIM=128, SPLIT=128, HAS_SINKS=True, **dependent)
 for has_cap in (False, True):
-    check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64, HAS_CAP=has_cap)
+    check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64, HAS_CAP=has_cap, HAS_SINKS=has_cap)
 check(list_pages_kernel, BLOCK=64)
 plain = {"BLOCK": 4096, "HAS_BIAS": False, "IS_CENTRED": False, "bias": None, **dependent}
 check(add_norm_kernel, HAS_RESIDUAL=True, HAS_GAIN=True, **plain)
@@ -96,16 +106,30 @@ for split in (16, 128):
 for has_cap in (False, True):
     exact = {**heads, "KV_HEADS": 8, "SPLIT": 64, "TILE": 32, "HAS_CAP": has_cap}
     for is_whole in (False, True):
-        check_order(exact_rows_kernel, 1 if is_whole else 2, **exact, GROUP=16, IS_WHOLE=is_whole)
-    check_order(exact_prompt_kernel, 4, **exact, QUERIES=64)
+        check_order(exact_rows_kernel, 1 if is_whole else 2, **exact, GROUP=16, IS_WHOLE=is_whole, HAS_SINKS=has_cap)
+    check_order(exact_prompt_kernel, 4, **exact, QUERIES=64, HAS_SINKS=has_cap)
     check_order(exact_one_row_kernel, 4, **exact, GROUP=16, **dependent)
-check_order(join_kernel, 1, HEADS=32, DIM=128, SPLIT=64)
+check_order(join_kernel, 1, HEADS=32, DIM=128, SPLIT=64, HAS_SINKS=True)
 for is_even in (False, True):
     ends = {"STRETCH": 128, "IS_FULL": is_even, "IS_EVEN": is_even}
     check(product_kernel, OUTPUTS=128, NUM_FULL=96, ROWS=16, ACTIVATION="", **dependent, **ends)
     for activation in ("", *ACTIVATIONS):
         check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, ACTIVATION=activation, **dependent, **ends)
 check(log_sum_exp_kernel, TILE=4096)
+route = {"BLOCK": 128, "CHOSEN": 8, "CHOICES": 8, **dependent}
+for scores in SCORES:
+    check(route_kernel, **route, SCORES=scores, IS_NORMALISED=True, HAS_CORRECTION=True)
+check(place_kernel, EXPERTS=256, ROWS=16, BLOCK=1024)
+check(combine_kernel_of_experts, CHOSEN=8, BLOCK=1024, HAS_SHARED=True, **dependent)
+few = {"WIDTH": 768, "OUTPUTS": 4, "CHOSEN": 2, "HAS_BIAS": True, **dependent}
+for is_mxfp4 in (False, True):
+    BYTES = {"weight", "scales"} if is_mxfp4 else set()
+    scales = {} if is_mxfp4 else {"scales": None}
+    for rows, activation in ((16, "clamped"), (128, "")):
+        check(grouped_kernel, {"num_warps": 4}, **scales, PAIRS=8, OUTPUTS=64, ROWS=rows, STRETCH=64, IS_EVEN=False,
+              ACTIVATION=activation, HAS_BIAS=True, IS_MXFP4=is_mxfp4)
+    check(few_gated_kernel, **few, **scales, STRETCH=1024, ACTIVATION="silu", IS_MXFP4=is_mxfp4)
+    check(few_down_kernel, **few, **scales, STRETCH=256, HAS_SHARED=True, IS_MXFP4=is_mxfp4)
 """
 HOPPER = """
 import triton

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ACTIVATIONS, AttentionSpec
+from chairlift.config.model import ACTIVATIONS, CLAMP, STEEPNESS, AttentionSpec
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Attention, Batch, Norm
@@ -45,6 +45,9 @@ def activated(x: Tensor, activation: str) -> Tensor:
     gate, up = x.float().chunk(2, dim=-1)
     if activation == "silu":
         return gate * torch.sigmoid(gate) * up
+    if activation == "clamped":
+        gate = gate.clamp(max=CLAMP)
+        return gate * torch.sigmoid(STEEPNESS * gate) * (up.clamp(-CLAMP, CLAMP) + 1)
     return 0.5 * gate * (1 + torch.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3))) * up
 
 
@@ -101,7 +104,7 @@ def test_a_centred_norm_is_torch_s_layer_norm(dtype: torch.dtype, has_bias: bool
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [8, 37, 1536])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
 def test_an_activation_without_a_gate_is_that_of_all(dtype: torch.dtype, width: int, activation: str) -> None:
     x = random(40, width, dtype=dtype) * 5
     alone = NativeOps(2).activate(x, activation, has_gate=False)

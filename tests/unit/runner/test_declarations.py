@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import LayerSpec, ModelConfig
+from chairlift.config.model import ExpertsSpec, LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder, Model
 from chairlift.runner.native.ops import NativeOps, available
@@ -84,6 +84,7 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
         "has_bias",
         "has_output_bias",
         "has_qk_norm",
+        "has_sinks",
     ):
         assert len({getattr(layer.attention, name) for layer in layers}) > 1, name
     rotations = [layer.attention.rotation for layer in layers]
@@ -94,6 +95,9 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
     assert len({rotation.num_turned for rotation in rotations if rotation}) > 3
     for name in ("width", "activation", "has_gate", "has_bias"):
         assert len({getattr(layer.feed_forward, name) for layer in layers}) > 1, name
+    mixtures = [layer.feed_forward.experts for layer in layers if layer.feed_forward.experts]
+    for name in ExpertsSpec.__dataclass_fields__.keys() - {"count"}:
+        assert len({getattr(mixture, name) for mixture in mixtures}) > 1, name
     norms = {(layer.has_norm_before, layer.has_norm_after) for layer in layers}
     assert norms == {(True, False), (False, True), (True, True)}
     for name in ("residual_factor", "is_parallel"):
@@ -108,5 +112,5 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
         "has_norm_biases",
     ):
         assert len({getattr(config, name) for config in configs}) > 1, name
-    for name in ("norm_offset", "qk_norm_offset", "has_paired_rows", "qkv"):
+    for name in ("norm_offset", "qk_norm_offset", "has_paired_rows", "qkv", "expert_down"):
         assert len({getattr(config.names, name) for config in configs}) > 1, name

@@ -101,7 +101,32 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         },
     }),
+    "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}),
+    "mixtral-window": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 3, "sliding_window": 9}),
+    "qwen3-moe": ("Qwen3Moe", {
+        "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "norm_topk_prob": True,
+        "num_hidden_layers": 4, "mlp_only_layers": [1], "use_sliding_window": False,
+    }),
+    "qwen3-moe-unnormalised": ("Qwen3Moe", {
+        "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+        "decoder_sparse_step": 2,
+    }),
+    "glm4-moe": ("Glm4Moe", {
+        "head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "n_group": 4,
+        "topk_group": 2, "n_shared_experts": 2, "routed_scaling_factor": 1.5, "use_qk_norm": True,
+        "attention_bias": True, "first_k_dense_replace": 1, "num_hidden_layers": 3,
+    }),
+    "glm4-moe-one-group": ("Glm4Moe", {
+        "head_dim": 16, "n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+        "norm_topk_prob": False,
+    }),
+    "gpt-oss": ("GptOss", {
+        "head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 3, "sliding_window": 9,
+        "rope_parameters": YARN | {"truncate": False},
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    }),
 }  # fmt: skip
+DENSE = [name for name, (_, own) in FAMILIES.items() if not any("experts" in key and own[key] for key in own)]
 
 
 @dataclass
@@ -133,11 +158,15 @@ def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
     torch.manual_seed(7)
     config = getattr(transformers, f"{name}Config")(**{**SHAPE, **own, **changes})
     config._attn_implementation = "eager"  # others may leave a cap out
+    config._experts_implementation = "eager"  # others do not take float64
     reference = getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")(config).eval()
     # Weights of the usual start are so small that every mistake in attention drowns; these make it matter.
     with torch.no_grad():
         for parameter in reference.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.25 + (1.0 if parameter.dim() == 1 else 0.0))
+        for name, buffer in reference.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(torch.randn_like(buffer) * 0.25)
     reference.save_pretrained(folder)
     return Twin(folder, reference, load_hf(folder))
 

@@ -34,6 +34,7 @@ EXAMPLES: tuple[events.Event, ...] = (
     events.Exported(RequestId(1), 0.5, 7, (BlockId(3), BlockId(0))),
     events.Computed(RequestId(1), 0.5, 4, 5),
     events.PromptScored(RequestId(1), 0.5, ()),
+    events.Embedded(RequestId(1), 0.5, b"\x00\x80"),
     events.Token(RequestId(1), 0.1 + 0.2, 9, None, FinishReason.STOP),
     events.Finished(RequestId(1), 0.5, FinishReason.ERROR, "broke"),
     events.RuleFailed(RequestId(0), 0.5, "no"),

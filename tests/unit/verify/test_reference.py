@@ -7,6 +7,7 @@ import pytest
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
+from chairlift.core.errors import InvalidConfig
 from chairlift.runner.ops import Batch
 from chairlift.runner.start import choices
 from chairlift.runner.torch.ops import TorchOps
@@ -25,6 +26,11 @@ def test_a_right_engine_is_within_the_tolerance_of_both_references(tiny_model: P
     assert [comparison.name for comparison in report.comparisons] == ["our own reference", "transformers"]
     assert report.comparisons[0].deviation.num_rows == 60
     assert report.comparisons[0].deviation.same_top > 0.9
+
+
+def test_a_model_of_transformers_has_no_reference(tiny_model: Path) -> None:
+    with pytest.raises(InvalidConfig, match="against reference: transformers computes this model itself"):
+        against_reference(resolved(tiny_model, model_impl="transformers"), SPEC, nothing)
 
 
 class TooSharp(TorchOps):

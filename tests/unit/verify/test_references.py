@@ -15,7 +15,7 @@ from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.verify import dense, hugging_face
-from unit.runner.twins import FAMILIES, make_twin, random_tokens
+from unit.runner.twins import DENSE, FAMILIES, make_twin, random_tokens
 from unit.runner.weights.test_gguf import IN_GGUF, write_twin
 
 TEXTS = [random_tokens(40, 1), random_tokens(13, 2)]
@@ -36,7 +36,7 @@ def test_our_reference_computes_what_transformers_does(tmp_path: Path, family: s
         np.testing.assert_allclose(np.stack(rows), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE)
 def test_transformers_filled_with_our_tensors_computes_what_it_does_with_those_it_reads(
     tmp_path: Path, family: str
 ) -> None:
@@ -85,6 +85,12 @@ def test_a_family_that_transformers_lacks_is_not_compared_and_says_so(tmp_path: 
     twin = make_twin(tmp_path, "llama-mha")
     unknown = replace(twin.config, architecture="HillForCausalLM")
     assert hugging_face.why_not(unknown) == "it does not know HillForCausalLM"
+
+
+def test_experts_are_compared_where_transformers_opens_the_files_itself(tmp_path: Path) -> None:
+    twin = make_twin(tmp_path, "mixtral")
+    assert hugging_face.why_not(twin.config) == ""
+    assert hugging_face.why_not(twin.config, is_folder=False) == "it keeps experts in other tensors than this file"
 
 
 def test_a_model_that_memory_cannot_hold_is_not_compared_and_says_so(

@@ -8,6 +8,17 @@ app.kubernetes.io/name: chairlift
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* Other names than those of servers, whose services must not find nodes. */}}
+{{- define "chairlift.nodeSelector" -}}
+app.kubernetes.io/name: chairlift-node
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "chairlift.nodeLabels" -}}
+{{ include "chairlift.nodeSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end }}
+
 {{- define "chairlift.labels" -}}
 {{ include "chairlift.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

@@ -99,15 +99,15 @@ def _places(config: ModelConfig) -> dict[str, Place]:
     for index in range(config.num_layers):
         tensors = layer_tensors(config, index)
         for role in ROLES:
-            first = 0
-            for part in _matrix(tensors, role).parts:
+            first, matrix = 0, _matrix(tensors, role)
+            for part in matrix.parts if matrix else ():  # a layer may have experts alone
                 places[part.name.removesuffix(".weight")] = Place(index, role, first, part.shape, part.order)
                 first += part.shape[0]
     return places
 
 
-def _matrix(tensors: LayerTensors, role: str) -> Matrix:
-    matrix: Matrix = getattr(tensors, role)
+def _matrix(tensors: LayerTensors, role: str) -> Matrix | None:
+    matrix: Matrix | None = getattr(tensors, role)
     return matrix
 
 

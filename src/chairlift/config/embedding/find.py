@@ -17,6 +17,7 @@ from chairlift.config.families.unread import check_unread
 from chairlift.config.fields import Fields
 from chairlift.config.hf import read_dtype
 from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
 from chairlift.config.source import Source, config_json, load_model_config
 from chairlift.core.errors import InvalidConfig
 
@@ -39,8 +40,9 @@ _HARMLESS = (
 )  # fmt: skip
 
 
-def load_for_task(source: Source, task: str = "auto") -> ModelConfig:
-    """`task`: as the option of this name. What makes vectors or scores has an `embedding`."""
+def load_for_task(source: Source, settings: Settings) -> ModelConfig:
+    """What makes vectors or scores has an `embedding`."""
+    task = settings.task
     values = config_json(source) if source.kind == "folder" else {}
     family = _ENCODERS.get(_architecture(values))
     found = read_modules(source.folder) if source.kind == "folder" else None
@@ -48,7 +50,7 @@ def load_for_task(source: Source, task: str = "auto") -> ModelConfig:
         return _encoder(source, values, family, found, task)
     if task == "auto":
         task = "generate" if found is None else EMBED if found.answer is None else RERANK
-    config = load_model_config(source)
+    config = load_model_config(source, settings)
     return config if task == "generate" else _decoder(source, config, found, task)
 
 
@@ -96,6 +98,10 @@ def _encoder(
 
 
 def _decoder(source: Source, config: ModelConfig, found: Found | None, task: str) -> ModelConfig:
+    if config.fallback is not None:
+        raise InvalidConfig(
+            f"task {task}: {config.architecture} is computed by transformers, which makes text alone here"
+        )
     embedding = EmbeddingConfig(
         task=task,
         pooling="last",

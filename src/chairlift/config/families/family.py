@@ -14,6 +14,7 @@ class Family:
     # config.json to a declaration, without architecture, names of tensors, token ids and number type
     read: Callable[[Fields], ModelConfig]
     names: Names = HF_NAMES  # of tensors in its Hugging Face files
+    quantised: tuple[str, ...] = ()  # methods of quantization_config that its files may have
     gguf: str = ""  # general.architecture of its GGUF files; empty: they are not read
     # What the family's GGUF files mean beyond keys that all have: the metadata without prefix, and all layers alike.
     from_gguf: Callable[[Fields, ModelConfig], ModelConfig] = lambda metadata, config: config

@@ -4,19 +4,23 @@ from chairlift.config.families.cohere import COHERE2
 from chairlift.config.families.exaone import EXAONE4
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
 from chairlift.config.families.glm import GLM4
+from chairlift.config.families.glm_moe import GLM4_MOE
+from chairlift.config.families.gpt_oss import GPT_OSS
 from chairlift.config.families.granite import GRANITE, GRANITE4
 from chairlift.config.families.llama import LLAMA, MISTRAL
 from chairlift.config.families.ministral import MINISTRAL3
+from chairlift.config.families.mixtral import MIXTRAL
 from chairlift.config.families.olmo import OLMO2, OLMO3
 from chairlift.config.families.phi import PHI3
 from chairlift.config.families.qwen import QWEN2, QWEN3
+from chairlift.config.families.qwen_moe import QWEN3_MOE
 from chairlift.config.families.seed import SEED_OSS
 from chairlift.config.families.smollm import SMOLLM3
 from chairlift.config.families.starcoder import STARCODER2
 
 FAMILIES = (
     LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3, GRANITE, GRANITE4, SMOLLM3, GLM4, OLMO2, OLMO3, EXAONE4,
-    SEED_OSS, MINISTRAL3, COHERE2, STARCODER2,
+    SEED_OSS, MINISTRAL3, COHERE2, STARCODER2, MIXTRAL, QWEN3_MOE, GLM4_MOE, GPT_OSS,
 )  # fmt: skip
 BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}
 BY_MODEL_TYPE = {family.model_type: family for family in FAMILIES}

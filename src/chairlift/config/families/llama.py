@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+from chairlift.config.families.experts import experts_of_gguf
 from chairlift.config.families.family import Family
 from chairlift.config.families.reading import num_layers, read_attention, read_model, require, with_windows
 from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig
 
+_MIXTRAL = "MixtralForCausalLM"
 _MISTRAL_WINDOW = 4096  # where a Mistral configuration does not say
 
 
@@ -18,15 +20,23 @@ def _llama(config: Fields) -> ModelConfig:
 
 
 def _mistral(config: Fields) -> ModelConfig:
+    return read_mistral(config, _MISTRAL_WINDOW)
+
+
+def read_mistral(config: Fields, window: int | None) -> ModelConfig:
+    """window: where the configuration does not say."""
     require(config, "hidden_act", "silu")
-    has_window = config.get("sliding_window", _MISTRAL_WINDOW) is not None
+    has_window = config.get("sliding_window", window) is not None
     sliding = [has_window] * num_layers(config)
-    attentions = with_windows(config, read_attention(config), sliding, _MISTRAL_WINDOW)
+    attentions = with_windows(config, read_attention(config), sliding, window)
     return read_model(config, attentions)
 
 
 def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
-    return replace(config, names=replace(config.names, has_paired_rows=True))
+    """Mixtral's files have this architecture too."""
+    model = experts_of_gguf(metadata, replace(config, names=replace(config.names, has_paired_rows=True)))
+    has_experts = model.layers[0].feed_forward.experts is not None
+    return replace(model, architecture=_MIXTRAL) if has_experts else model
 
 
 LLAMA = Family(architecture="LlamaForCausalLM", model_type="llama", read=_llama, gguf="llama", from_gguf=_from_gguf)

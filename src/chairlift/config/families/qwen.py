@@ -15,7 +15,7 @@ def _qwen2(config: Fields) -> ModelConfig:
     return _read(config, replace(read_attention(config), has_bias=True))
 
 
-def _qwen3(config: Fields) -> ModelConfig:
+def read_qwen3(config: Fields) -> ModelConfig:
     attention = replace(read_attention(config, head_dim=_QWEN3_HEAD_DIM), has_qk_norm=True)
     return _read(config, attention)
 
@@ -32,4 +32,4 @@ def _read(config: Fields, attention: AttentionSpec) -> ModelConfig:
 
 
 QWEN2 = Family(architecture="Qwen2ForCausalLM", model_type="qwen2", read=_qwen2, gguf="qwen2")
-QWEN3 = Family(architecture="Qwen3ForCausalLM", model_type="qwen3", read=_qwen3, gguf="qwen3")
+QWEN3 = Family(architecture="Qwen3ForCausalLM", model_type="qwen3", read=read_qwen3, gguf="qwen3")

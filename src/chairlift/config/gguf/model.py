@@ -1,7 +1,6 @@
 """A model description from the metadata of a GGUF file.
 
-Always: what the model code does not have (other architectures, experts) is refused by name. Reads no tensor data except
-rotary factors (`rope.py`).
+Always: what the model code does not have is refused by name. Reads no tensor data except rotary factors (`rope.py`).
 """
 
 import math
@@ -73,7 +72,10 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         sampling=read_sampling(everything, "general.sampling.{}", temperature="temp", penalty="penalty_repeat"),
         names=GGUF_NAMES,
     )
-    return family.from_gguf(model, with_attention(config, rotation=rotation))
+    config = family.from_gguf(model, with_attention(config, rotation=rotation))
+    if model.number("expert_count", 0) and not any(layer.feed_forward.experts for layer in config.layers):
+        raise model.bad("expert_count", f"is not supported in {family.architecture}")
+    return config
 
 
 def _eps(model: Fields) -> float:
@@ -82,8 +84,6 @@ def _eps(model: Fields) -> float:
 
 
 def _refuse_unsupported(header: GgufHeader, model: Fields) -> None:
-    if model.number("expert_count", 0) > 0:
-        raise InvalidConfig(f"{header.path}: a mixture of experts is not supported")
     if header.metadata.get("split.count", 1) != 1:
         raise InvalidConfig(f"{header.path}: one part of a split GGUF; merge the parts into one file first")
 

@@ -7,13 +7,12 @@ Always: equal numbers mean, but for one case in 2^64, equal tokens from the firs
 never serves a token by them: its own index compares every token. Little-endian machines agree, whatever their Python.
 """
 
-from array import array
-from collections.abc import Sequence
 from hashlib import blake2b
+
+from chairlift.core.packed import TOKEN_BYTES
 
 SPAN_TOKENS = 256
 _HASH_BYTES = 8
-_TOKEN_BYTES = array("I").itemsize
 
 
 def span_of(block_size: int) -> int:
@@ -26,20 +25,16 @@ def root_of(salt: str) -> bytes:
     return blake2b(salt.encode(), digest_size=_HASH_BYTES).digest()
 
 
-def packed(tokens: Sequence[int]) -> bytes:
-    return array("I", tokens).tobytes()
-
-
 def hash_after(before: bytes, span: bytes) -> bytes:
     """The hash of a span of packed tokens, given that of the span before."""
-    return blake2b(before + span, digest_size=_HASH_BYTES).digest()
+    return blake2b(span, digest_size=_HASH_BYTES, salt=before).digest()
 
 
-def span_hashes(tokens: Sequence[int], span: int, salt: str) -> list[bytes]:
-    """Of every whole span that may be found in a cache: the last token is always computed."""
-    before, data, width = root_of(salt), packed(tokens), _TOKEN_BYTES * span
+def span_hashes(tokens: bytes, span: int, salt: str) -> list[bytes]:
+    """Of every whole span of packed tokens that may be found in a cache: the last token is always computed."""
+    before, width = root_of(salt), TOKEN_BYTES * span
     hashes = []
-    for start in range(0, len(data) - width, width):
-        before = hash_after(before, data[start : start + width])
+    for start in range(0, len(tokens) - width, width):
+        before = hash_after(before, tokens[start : start + width])
         hashes.append(before)
     return hashes

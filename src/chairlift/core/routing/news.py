@@ -9,7 +9,10 @@ search finds it.
 from typing import NamedTuple
 
 from chairlift.core.ids import Content
-from chairlift.core.routing.hashes import hash_after, packed, root_of
+from chairlift.core.packed import TOKEN_BYTES
+from chairlift.core.routing.hashes import hash_after, root_of
+
+_new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
 
 
 class PrefixChanges(NamedTuple):
@@ -22,7 +25,7 @@ class _Place(NamedTuple):
     """Where an indexed block ends."""
 
     before: bytes  # the hash of the last whole span
-    rest: tuple[int, ...]  # the tokens since; () where a span ends
+    rest: bytes  # the tokens since, packed; none where a span ends
 
 
 class PrefixNews:
@@ -32,20 +35,23 @@ class PrefixNews:
         """`span`: tokens, in whole blocks of the pool."""
         self.version = 0  # of the last changes taken
         self.span = span
+        self._num_bytes = TOKEN_BYTES * span
         self._places: dict[Content, _Place] = {}  # of indexed blocks, by content
         self._counts: dict[bytes, int] = {}
         self._changed: dict[bytes, bool] = {}  # whether it is there; since the last `take`
 
-    def published(self, content: int, before: Content, tokens: tuple[int, ...]) -> None:
-        place = _Place(root_of(before), ()) if isinstance(before, str) else self._places.get(before)
+    def published(self, content: int, before: Content, tokens: bytes, known: bytes | None = None) -> None:
+        """`known`: the hash up to the end of these tokens, if it was made."""
+        place = _Place(root_of(before), b"") if isinstance(before, str) else self._places.get(before)
         if place is None:
             return
-        rest = place.rest + tokens
-        if len(rest) < self.span:
-            self._places[content] = _Place(place.before, rest)
+        last, rest = place
+        rest += tokens
+        if len(rest) < self._num_bytes:
+            self._places[content] = _new(_Place, (last, rest))
             return
-        found = hash_after(place.before, packed(rest))
-        self._places[content] = _Place(found, ())
+        found = known or hash_after(last, rest)
+        self._places[content] = _new(_Place, (found, b""))
         count = self._counts[found] = self._counts.get(found, 0) + 1
         if count == 1:
             self._changed[found] = True

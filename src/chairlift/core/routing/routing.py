@@ -8,6 +8,7 @@ replica's own word includes it.
 from collections import deque
 from collections.abc import Sequence
 
+from chairlift.core.packed import packed
 from chairlift.core.routing.adapter_homes import AdapterHomes
 from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
@@ -37,13 +38,14 @@ class Routing:
         self._versions.append(0)
 
     def route(
-        self, tokens: Sequence[int], salt: str, user: str, among: int, num_moved: int = 0, adapter: int = 0
-    ) -> int:
+        self, tokens: Sequence[int], salt: str, user: str, among: int, num_moved: int = 0, hashes: Sequence[bytes] = (),
+        adapter: int = 0,
+    ) -> int:  # fmt: skip
         """The replica of `among` (bits, not empty) for a request with these known tokens, which is sent there.
-        `num_moved`: leading tokens that need not be computed anywhere. Replicas that have its adapter are preferred."""
-        hashes: Sequence[bytes] = ()
-        if self._router.needs_hashes and self.span and among & (among - 1):
-            hashes = span_hashes(tokens, self.span, salt)
+        `num_moved`: leading tokens that need not be computed anywhere. `hashes`: of their spans, if they were made.
+        Replicas that have its adapter are preferred."""
+        if not hashes and self.needs_hashes(among):
+            hashes = span_hashes(packed(tokens), self.span, salt)
         replicas = self.replicas
         if adapter:
             among = self._homes.among(adapter, among, replicas)
@@ -55,6 +57,10 @@ class Routing:
         self._sent[chosen].append(amount)
         replicas.tell(chosen, replicas.queued[chosen] + amount, replicas.running[chosen])
         return chosen
+
+    def needs_hashes(self, among: int) -> bool:
+        """Whether the rule looks at prefixes to choose among these replicas."""
+        return self._router.needs_hashes and self.span > 0 and among & (among - 1) > 0
 
     def _choose(self, asked: Asked, among: int) -> int:
         try:

@@ -7,8 +7,9 @@ is blank, or still holds an indexed prefix and waits, oldest release first, to b
     cached  [ 4 > 1 > 8 ]     hit: taken as they are; else overwritten from the left
     held      2:1  5:3  6:1   block:count
 
-The prefix index maps (content before, the block's tokens) to a block. `content` is a number given once to each distinct
-prefix, so equal keys mean equal prefixes from the first token on: a hit compares every token, never only a hash.
+The prefix index maps (content before, the block's packed tokens) to a block. `content` is a number given once to each
+distinct prefix, so equal keys mean equal prefixes from the first token on: a hit compares every token, never only a
+hash.
 Knows nothing of requests, policies or tensors.
 """
 
@@ -18,9 +19,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from chairlift.core.ids import BlockId, Content
+from chairlift.core.packed import TOKEN_BYTES
 from chairlift.core.routing.news import PrefixNews
 
-PrefixKey = tuple[Content, tuple[int, ...]]
+_new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
+
+PrefixKey = tuple[Content, bytes]
 
 
 class Indexed(NamedTuple):
@@ -114,32 +118,34 @@ class BlockPool:
             else:
                 self._blank.append(block)
 
-    def find(self, root: Content, tokens: Sequence[int], limit: int) -> Prefix:
-        """The longest indexed prefix of at most `limit` tokens; the caller shares what it uses."""
+    def find(self, root: Content, tokens: bytes, limit: int) -> Prefix:
+        """The longest indexed prefix of packed tokens, at most `limit` of them; the caller shares what it uses."""
         blocks: list[BlockId] = []
         content = root
         if self.has_prefix_index:
-            size = self.block_size
-            for start in range(0, limit - size + 1, size):
-                found = self._index.get((content, tuple(tokens[start : start + size])))
+            size = TOKEN_BYTES * self.block_size
+            for start in range(0, TOKEN_BYTES * limit - size + 1, size):
+                found = self._index.get((content, tokens[start : start + size]))
                 if found is None:
                     break
                 blocks.append(found.block)
                 content = found.content
         return Prefix(blocks, content)
 
-    def publish(self, block: BlockId, before: Content, tokens: tuple[int, ...]) -> int:
-        """Index a full, held block; the name of the content up to its end."""
+    def publish(self, block: BlockId, before: Content, tokens: bytes, known: bytes | None = None) -> int:
+        """Index a full, held block with these packed tokens; the name of the content up to its end. `known`: its hash
+        for `news`, if it was made."""
         # Another table that lists the block came first, or an equal prefix, and then this copy stays private.
-        found = self._index.get(self._keys.get(block, (before, tokens)))
+        key = (before, tokens)
+        found = self._index.get(self._keys.get(block, key))
         if found is not None:
-            return found.content
-        self._num_contents += 1
-        self._index[before, tokens] = Indexed(block, self._num_contents)
-        self._keys[block] = (before, tokens)
+            return found[1]
+        content = self._num_contents = self._num_contents + 1
+        self._index[key] = _new(Indexed, (block, content))
+        self._keys[block] = key
         if self.news is not None:
-            self.news.published(self._num_contents, before, tokens)
-        return self._num_contents
+            self.news.published(content, before, tokens, known)
+        return content
 
     def check(self, tables: Sequence[Sequence[BlockId]]) -> None:
         """Raise AssertionError unless counts, free blocks and index agree with these tables."""

@@ -27,18 +27,22 @@ class StepPace:
 
     def skip(self, begin: float, times: Sequence[float]) -> None:
         """Steps without prompt tokens ended at these times, the first begun at `begin`: `learn` for each of them."""
-        count, tokens, mean, spread, shared = self._count, self._tokens, self._seconds, self._spread, self._shared
-        for end in times:
-            if count < _MEMORY:
-                count += 1
-            part = 1.0 / count
-            more, longer = 0 - tokens, end - begin - mean
-            tokens += part * more
-            mean += part * longer
-            spread = (1.0 - part) * (spread + part * more * more)
-            shared = (1.0 - part) * (shared + part * more * longer)
+        num_young = min(_MEMORY - self._count, len(times))
+        for end in times[:num_young]:
+            self.learn(0, end - begin)
             begin = end
-        self._count, self._tokens, self._seconds, self._spread, self._shared = count, tokens, mean, spread, shared
+        # The same sums as those of `learn`, written out for speed; from here on each step counts as much.
+        part, rest = 1.0 / _MEMORY, 1.0 - 1.0 / _MEMORY
+        tokens, mean, spread, shared = self._tokens, self._seconds, self._spread, self._shared
+        for end in times[num_young:]:
+            longer = end - begin - mean
+            begin = end
+            weighted = part * tokens
+            mean += part * longer
+            spread = rest * (spread + weighted * tokens)
+            shared = rest * (shared - weighted * longer)
+            tokens -= weighted
+        self._tokens, self._seconds, self._spread, self._shared = tokens, mean, spread, shared
 
     @property
     def token_s(self) -> float:

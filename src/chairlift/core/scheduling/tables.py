@@ -7,6 +7,7 @@ released and taken again within one plan. A host block that a swap-in reads is f
 
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.packed import TOKEN_BYTES, packed
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.request import Progress
 from chairlift.core.scheduling.pool import BlockPool, Prefix
@@ -104,7 +105,10 @@ class Tables:
         # The last known token is always computed: the next one is sampled from its logits. Cached prompt tokens are
         # not computed, so a prompt that is still to be scored cannot use them.
         limit = len(progress.tokens) - 1 if progress.is_scored else 0
-        return self.pool.find(request.attributes.prefix_root, progress.tokens, limit)
+        tokens = b""
+        if self.pool.has_prefix_index:
+            tokens = packed(progress.tokens) if len(progress.tokens) > len(request.prompt) else request.packed.tokens
+        return self.pool.find(request.attributes.prefix_root, tokens, limit)
 
     def grow(self, progress: Progress) -> None:
         """Make room for the next token in a block that no other table lists."""
@@ -147,9 +151,13 @@ class Tables:
         size = self.pool.block_size
         if progress.num_published == 0:
             progress.content = progress.request.attributes.prefix_root
+        prompt, num_bytes = progress.request.packed, TOKEN_BYTES * size
         for i in range(progress.num_published, num_full):
-            tokens = tuple(progress.tokens[i * size : (i + 1) * size])
-            progress.content = self.pool.publish(progress.blocks[i], progress.content, tokens)
+            tokens = prompt.tokens[i * num_bytes : (i + 1) * num_bytes]
+            if len(tokens) < num_bytes:
+                tokens = packed(progress.tokens[i * size : (i + 1) * size])
+            known = prompt.hashes.get((i + 1) * size)
+            progress.content = self.pool.publish(progress.blocks[i], progress.content, tokens, known)
         progress.num_published = num_full
 
     def preempt(self, progress: Progress, can_swap: bool, num_beside: int) -> bool:

@@ -403,7 +403,7 @@ class EngineClient:
         attributes = generation.attributes
         num_moved = 0 if message.ticket is None else message.ticket.num_tokens
         replica = self._routing.route(
-            tokens, attributes.prefix_root, attributes.user, takers, num_moved, attributes.adapter
+            tokens, attributes.prefix_root, attributes.user, takers, num_moved, adapter=attributes.adapter
         )
         for failure in self._routing.failures:
             _log.warning("%s; the least loaded replica is chosen from here on", failure)

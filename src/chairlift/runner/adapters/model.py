@@ -120,8 +120,8 @@ def with_weights(decoder: Decoder, wrap: Wrap) -> Decoder:
                 layer,
                 qkv=wrap(layer.qkv, (index, "qkv"), False),
                 output=wrap(layer.output, (index, "output"), is_last),
-                gate_up=wrap(layer.gate_up, (index, "gate_up"), is_last),
-                down=wrap(layer.down, (index, "down"), is_last),
+                gate_up=layer.gate_up and wrap(layer.gate_up, (index, "gate_up"), is_last),
+                down=layer.down and wrap(layer.down, (index, "down"), is_last),
             )
         )
     return replace(decoder, layers=tuple(layers))

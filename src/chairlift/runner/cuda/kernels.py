@@ -121,6 +121,10 @@ def activated(gate, up, ACTIVATION: tl.constexpr):
     exponent = -gate
     if ACTIVATION == "gelu_tanh":
         exponent = gate * (gate * gate * -0.0713548162726 - 1.59576912160573)
+    if ACTIVATION == "clamped":
+        gate = tl.where(gate > 7.0, 7.0, gate)  # NaN stays NaN
+        up = tl.where(up > 7.0, 7.0, tl.where(up < -7.0, -7.0, up)) + 1.0
+        exponent = gate * -1.702
     return gate / (1.0 + tl.exp(exponent)) * up
 
 
@@ -191,6 +195,26 @@ def rotate_store_kernel(
     second = tl.load(source + spot + HALF, mask=is_head, other=0.0)
     tl.store(values + memory, kept(first, values), mask=is_head)
     tl.store(values + memory + HALF, kept(second, values), mask=is_head)
+
+
+@triton.jit
+def store_kernel(
+    k, v, slots, keys, values, k_row, k_head, v_row, v_head,
+    KV_HEADS: tl.constexpr, KV_ROWS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """One token a program: its keys and values are copied into the cache. k_row, k_head, ...: between neighbours."""
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + token)
+    if slot < 0:  # padding writes nowhere
+        return
+    heads = tl.arange(0, KV_ROWS)[:, None]
+    is_head = heads < KV_HEADS
+    dims = tl.arange(0, DIM)[None, :]
+    memory = ((slot // SIZE).to(tl.int64) * KV_HEADS + heads) * SIZE * DIM + (slot % SIZE) * DIM + dims
+    key = tl.load(k + token * k_row + heads * k_head + dims, mask=is_head, other=0.0)
+    tl.store(keys + memory, kept(key, keys), mask=is_head)
+    value = tl.load(v + token * v_row + heads * v_head + dims, mask=is_head, other=0.0)
+    tl.store(values + memory, kept(value, values), mask=is_head)
 
 
 @triton.jit

@@ -20,6 +20,7 @@ from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.exact import attention as exact_attention
 from chairlift.runner.cuda.exact.product import ExactWeight, ProductTrials
 from chairlift.runner.cuda.exact.trial import can_fuse
+from chairlift.runner.cuda.experts.experts import CudaExperts, add_experts
 from chairlift.runner.cuda.hopper.kernels import Hopper
 from chairlift.runner.cuda.kernels import (
     activate_kernel,
@@ -27,13 +28,14 @@ from chairlift.runner.cuda.kernels import (
     cap_kernel,
     prepare_kernel,
     rotate_store_kernel,
+    store_kernel,
     whole_row,
 )
 from chairlift.runner.cuda.one_row.attention import attend_one_row
 from chairlift.runner.cuda.one_row.product import gated, is_one_row, one_row
 from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
-from chairlift.runner.ops import Attention, Batch, Norm, Weight
+from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Norm, Weight
 from chairlift.runner.torch.ops import TorchOps
 
 _TILE = 64  # keys at a time, of a tile of queries
@@ -108,6 +110,7 @@ class CudaOps:
                 self._fused[spec] = can_fuse(self.rotate_and_store, attention, dtype, block_size, width, device)
             else:  # without a device there is nothing to try
                 self._fused[spec] = not spec.has_qk_norm
+            self._fused[spec] &= not spec.has_sinks
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias, self._hopper)
@@ -142,7 +145,7 @@ class CudaOps:
             if not self._exact and is_one_row(qkv) and batch.planned is None:
                 return attend_one_row(qkv, attention, keys, values, batch, self._counters)
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
-        return self.attention(q, attention.spec, keys, values, batch)
+        return self.attention(q, attention.spec, keys, values, batch, attention.sinks)
 
     @staticmethod
     def prepare(qkv: Tensor, attention: Attention, batch: Batch) -> None:
@@ -172,43 +175,55 @@ class CudaOps:
         )  # fmt: skip
         return out
 
-    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        """k and v may be views whose heads are rows: only their last side has to be dense."""
+        _, kv_heads, block_size, head_dim = keys.shape
+        store_kernel[(len(k),)](
+            k, v, batch.slots, keys, values, k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+            KV_HEADS=kv_heads, KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size, num_warps=4,
+        )  # fmt: skip
+
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
         """Causal attention of each row over its own context. -> [T, heads * head_dim]"""
         assert isinstance(batch, CudaBatch)
         num_rows, heads, head_dim = q.shape
         out = torch.empty(num_rows, heads * head_dim, dtype=q.dtype, device=q.device)
         if self._exact:
-            exact_attention.attend_prompts(q, spec, keys, values, batch, out)
-            exact_attention.attend_rows(q, spec, keys, values, batch, out)
+            exact_attention.attend_prompts(q, spec, keys, values, batch, out, sinks)
+            exact_attention.attend_rows(q, spec, keys, values, batch, out, sinks)
             return out
         if batch.planned is not None:
             batch.planned.attend(q, keys, values, out)
             if batch.planned.high - batch.planned.low == num_rows:
                 return out
         if batch.tiles is not None:
-            self._attend_prompts(q, spec, keys, values, batch.tables, batch.tiles, out)
+            self._attend_prompts(q, spec, keys, values, batch.tables, batch.tiles, out, sinks)
         if len(batch.short_positions):
-            self._attend_by_row(q, spec, keys, values, batch, out)
+            self._attend_by_row(q, spec, keys, values, batch, out, sinks)
         return out
 
     def _attend_prompts(
-        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, tables: Tensor, tiles: Tensor, out: Tensor
-    ) -> None:
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, tables: Tensor, tiles: Tensor, out: Tensor,
+        sinks: Tensor | None,
+    ) -> None:  # fmt: skip
         if (prompts := self._hopper.prompts) and prompts.takes(q, spec, keys):
             prompts.attend(q, spec, keys, values, tables, tiles, out)
             return
         _, heads, head_dim = q.shape
         _, kv_heads, block_size, _ = keys.shape
         prefill_kernel[(heads, len(tiles))](
-            q, keys, values, tables, tiles, out, spec.scale, spec.cap, spec.window, tables.shape[1],
+            q, keys, values, tables, tiles, sinks, out, spec.scale, spec.cap, spec.window, tables.shape[1],
             HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, TILE=_TILE,
-            HAS_CAP=spec.cap > 0, num_warps=4, num_stages=2,
+            HAS_CAP=spec.cap > 0, HAS_SINKS=sinks is not None, num_warps=4, num_stages=2,
         )  # fmt: skip
 
     @staticmethod
     def _attend_by_row(
-        q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: CudaBatch, out: Tensor
-    ) -> None:
+        q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: CudaBatch, out: Tensor,
+        sinks: Tensor | None,
+    ) -> None:  # fmt: skip
         _, heads, head_dim = q.shape
         _, kv_heads, block_size, _ = keys.shape
         positions = batch.short_positions
@@ -218,12 +233,12 @@ class CudaOps:
         is_dependent = len(q) <= _FEW
         partials, stats = parts(num_rows, heads, splits, q) if splits > 1 else (out, out)
         inputs = (
-            q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, out, spec.scale, spec.cap,
-            spec.window, batch.tables.shape[1], splits,
+            q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, sinks, out, spec.scale,
+            spec.cap, spec.window, batch.tables.shape[1], splits,
         )  # fmt: skip
         options = {
             "HEADS": heads, "DIM": head_dim, "SIZE": block_size, "SPLIT": split, "IS_SPLIT": splits > 1, "TILE": tile,
-            "HAS_CAP": spec.cap > 0, "num_warps": warps, **dependent(is_dependent),
+            "HAS_CAP": spec.cap > 0, "HAS_SINKS": sinks is not None, "num_warps": warps, **dependent(is_dependent),
         }  # fmt: skip
         if heads == kv_heads:
             single_kernel[(num_rows, heads, splits)](*inputs, **options)
@@ -234,8 +249,8 @@ class CudaOps:
             )
         if splits > 1:
             combine_kernel[(num_rows, heads)](
-                partials, stats, positions, out, spec.window, splits, HEADS=heads, DIM=head_dim, SPLIT=split,
-                num_warps=2, **dependent(is_dependent),
+                partials, stats, positions, sinks, out, spec.window, splits, HEADS=heads, DIM=head_dim, SPLIT=split,
+                HAS_SINKS=sinks is not None, num_warps=2, **dependent(is_dependent),
             )  # fmt: skip
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
@@ -244,6 +259,15 @@ class CudaOps:
         if isinstance(weight, CudaWeight) and (out := weight.gated(x, activation)) is not None:
             return out
         return self.activate(weight.linear(x), activation)
+
+    def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
+        return CudaExperts(matrix.contiguous(), bias)
+
+    def mxfp4_experts(self, blocks: Tensor, scales: Tensor, bias: Tensor | None) -> ExpertWeight:
+        return CudaExperts(blocks, bias, scales)
+
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+        return add_experts(x, experts, shared, self._exact)
 
     def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation, has_gate=False)

@@ -35,7 +35,7 @@ from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
 from chairlift.runner.cuda.step.structured_rows import is_known, structured_rows
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import Decoder
+from chairlift.runner.model import PagedModel
 from chairlift.runner.ranks.cuda import RankedDevice
 from chairlift.runner.ranks.orders import Orders
 from chairlift.runner.sampling.matchers import NO_MATCHERS, Matchers
@@ -58,7 +58,7 @@ class CudaRunner:
     max_row_pairs = MAX_ROW_PAIRS
 
     def __init__(
-        self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
+        self, model: PagedModel, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
         exact: bool = False, matchers: Matchers | None = None, max_graphs: int = MAX_GRAPHS,
         orders: Orders | None = None, adapters: AdapterStore[Any] | None = None,
     ) -> None:  # fmt: skip

@@ -8,6 +8,7 @@ tensors from free ones and never joins two. So all pieces count for which no ear
     qkv, parts of attention
     inner x 2    gate and up, and
     inner        their product, each if it is larger than qkv, whose piece is free by then
+    inner, hidden   of every choice of experts, where there are any
     logits x 3   with a copy for scores, and log-probabilities: each that fits none of the free pieces
     logits       as the head's product gives them, if they fit no piece
 """
@@ -65,7 +66,7 @@ def _layer_pieces(config: ModelConfig, limits: Limits, num_tokens: int, num_deco
     """Each piece at its size in the layer that needs most."""
     kinds = []
     for layer in config.kinds_of_layers:
-        spec, inner = layer.attention, layer.feed_forward.width
+        spec, inner = layer.attention, layer.feed_forward.dense_width
         q = spec.num_heads * spec.head_dim
         qkv = q + 2 * spec.num_kv_heads * spec.head_dim
         tiling = choose_tiling(num_decodes, 1 << (limits.max_model_len - 1).bit_length(), spec.has_groups)
@@ -73,6 +74,9 @@ def _layer_pieces(config: ModelConfig, limits: Limits, num_tokens: int, num_deco
         gate_up = inner * (2 if layer.feed_forward.has_gate else 1)
         beside = config.hidden_size * layer.is_parallel
         widths = (*[max(config.hidden_size, q)] * 4, beside, qkv, gate_up * (gate_up > qkv), inner * (inner > qkv))
+        num_chosen = layer.feed_forward.experts.num_chosen if layer.feed_forward.experts else 0
+        chosen = [num_chosen * width for width in (layer.feed_forward.width, config.hidden_size)]
+        widths = (*widths, *(width * (width > qkv) for width in chosen))
         kinds.append((_rounded(parts), *(_rounded(num_tokens * width * itemsize) for width in widths)))
     return [max(pieces) for pieces in zip(*kinds, strict=True)]
 

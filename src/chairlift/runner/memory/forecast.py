@@ -44,6 +44,10 @@ class Forecast:
 
 
 def forecast(settings: Settings, source: Source, config: ModelConfig, device: DeviceSpec) -> Forecast:
+    if config.fallback is not None:
+        from chairlift.runner.fallback.describe import describe
+
+        config = describe(config, is_padded=device.kind == "cuda")
     num_ranks, whole_size = settings.tensor_parallel, num_parameters(config)
     check_cuts(config, num_ranks)
     config = largest_shard(config, num_ranks)
@@ -59,7 +63,8 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     is_fp8 = settings.kv_dtype == "fp8"
     kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
     weights = kept_bytes(config, pick_quantize(settings.quantize, settings.dtype, fast, config), dtype.itemsize)
-    heads = {(layer.attention.rotation, layer.attention.head_dim) for layer in config.layers}
+    own = config.layers if config.fallback is None else ()
+    heads = {(layer.attention.rotation, layer.attention.head_dim) for layer in own}
     weights += 4 * limits.max_model_len * sum(head_dim for _, head_dim in heads)  # tables of rotations
     if limits.num_adapter_slots and device.kind == "cuda":
         weights += limits.num_adapter_slots * slot_numbers(config, settings.max_lora_rank) * dtype.itemsize

@@ -10,13 +10,13 @@ from collections.abc import Callable
 import torch
 
 from chairlift.config.model import ModelConfig
-from chairlift.config.tensors import weight_bytes
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.budget import Budget, check_weights
 from chairlift.runner.memory.measure import measure_footprint, with_step
+from chairlift.runner.weights.quantize import kept_bytes
 
 SHARE = 0.9  # of the memory, by default
 _log = logging.getLogger(__name__)
@@ -33,9 +33,8 @@ class GpuMemory:
 
     def check_weights(self, config: ModelConfig, dtype: torch.dtype, quantize: str) -> None:
         """Refuses weights that cannot fit."""
-        is_rounded = quantize == "fp8"
-        smaller = "" if is_rounded else "--quantize fp8, " if dtype.itemsize == 2 else "--dtype bfloat16, "
-        need = weight_bytes(config, dtype.itemsize, 1 if is_rounded else dtype.itemsize)
+        smaller = "" if quantize != "none" else "--quantize fp8, " if dtype.itemsize == 2 else "--dtype bfloat16, "
+        need = kept_bytes(config, quantize, dtype.itemsize)
         check_weights(need, self._total, self._others, self.share, f"{smaller}a smaller model or --device cpu")
 
     def measure(self, make: Callable[[Limits], Runner], limits: Limits) -> tuple[Budget, Limits, int]:

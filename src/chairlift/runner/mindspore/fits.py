@@ -19,6 +19,10 @@ def _lacking(layer: LayerSpec) -> str:
     attention, feed_forward = layer.attention, layer.feed_forward
     if attention.has_output_bias or feed_forward.has_bias:
         return "biases beside those of queries, keys and values"
+    if attention.has_sinks:
+        return "attention sinks"
+    if feed_forward.experts is not None:
+        return "experts"
     if attention.has_wide_qk_norm:
         return "norms over all heads"
     if attention.growth is not None:

@@ -21,12 +21,19 @@ void chairlift_norm(const void *x, void *residual, const float *gain, const floa
 void chairlift_cap(float *x, int rows, int64_t n, float cap);
 void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int has_gate,
                         int is_bf16);
+void chairlift_route(const float *logits, const float *correction, int32_t *ids, float *weights, int rows,
+                     int num_experts, int num_chosen, int scores, int is_normalised, int num_groups,
+                     int num_chosen_groups, float factor);
+void chairlift_experts(const void *x, const int32_t *ids, const float *weights, const void *shared, void *out,
+                       const void *gate_up, const void *down, int rows, int64_t width, int64_t inner, int num_experts,
+                       int chosen, int parts_of_gate_up, int parts_of_down, int activation, int is_bf16);
 void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots, void *q,
                       void *keys, void *values, const float *q_gain, const float *k_gain, const float *factors,
                       int rows, int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16,
                       int kv_is_int8);
-void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
-                         const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks, int heads,
+void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const float *sinks,
+                         const int32_t *starts, const int32_t *contexts, const int32_t *tables, int64_t table_width,
+                         int num_chunks, int heads,
                          int kv_heads, int head_dim, int block_size, float scale, float cap, int window,
                          int is_bf16, int kv_is_int8);
 void chairlift_encoder_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,

@@ -55,7 +55,7 @@ int cpu_features(void);
 
 /* cpu.c: 64-byte aligned memory of the calling thread, valid until its next call with the same slot. Ends the
  * process if there is none. */
-enum { SCRATCH_ITEMS, SCRATCH_ROWS, SCRATCH_SCORES, SCRATCH_PANEL, NUM_SCRATCH };
+enum { SCRATCH_ITEMS, SCRATCH_ROWS, SCRATCH_SCORES, SCRATCH_PANEL, SCRATCH_EXPERTS, SCRATCH_PAIRS, NUM_SCRATCH };
 void *scratch(int slot, size_t bytes);
 
 /* Keys and values may be kept as bytes: those of a head, then a float that each is multiplied by. */
@@ -65,6 +65,7 @@ enum { SCALE_BYTES = 4 };
 typedef struct {
     const void *q, *keys, *values;
     void *out;
+    const float *sinks; /* [heads]: scores without values; NULL: there are none */
     const int32_t *starts, *contexts, *tables;
     int64_t table_width;
     int num_chunks, heads, kv_heads, head_dim, block_size, window, kv_is_int8;

@@ -11,18 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec
+from chairlift.config.model import SCORES, AttentionSpec
+from chairlift.runner.kv_cache import store
+from chairlift.runner.native.experts import NativeExperts, native_experts
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight, pointer
 from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
 from chairlift.runner.native.tape import Calls
-from chairlift.runner.ops import Attention, Batch, Norm, Weight
+from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Norm, Weight, each_weight
 from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.blocks import Blocks
 
 DTYPES = (torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 512  # as in vector.c
-NATIVE_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "gelu": 2}  # of activations, as in vector.c
+NATIVE_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "clamped": 2, "gelu": 3}  # as in vector.c
 
 
 def available() -> bool:
@@ -40,6 +42,7 @@ class NativeOps:
         # Looked up once: a step makes some 270 calls.
         self._norm, self._activate = self.calls.norm, self.calls.activate
         self._rotate, self._attention = self.calls.rotate, self.calls.attention
+        self._route, self._experts = self.calls.route, self.calls.experts
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return PackedWeight(self._library, self.calls, self._arena, matrix, bias)
@@ -97,7 +100,7 @@ class NativeOps:
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
-        return self.attention(q, attention.spec, keys, values, batch)
+        return self.attention(q, attention.spec, keys, values, batch, attention.sinks)
 
     def rotate_and_store(
         self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
@@ -120,14 +123,19 @@ class NativeOps:
         )  # fmt: skip
         return q
 
-    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        store(k, v, keys, values, batch.slots)
+
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
         """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
         _, kv_heads, block_size, _ = keys.shape
         num_rows, heads, head_dim = q.shape
         out = self.calls.empty((num_rows, heads * head_dim), q.dtype)
         tables = batch.tables
         self._attention(
-            q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(),
+            q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), pointer(sinks),
             batch.starts.data_ptr(), batch.contexts.data_ptr(), tables.data_ptr(), tables.stride(0), tables.size(0),
             heads, kv_heads, head_dim, block_size, spec.scale, spec.cap, spec.window, q.dtype is torch.bfloat16,
             keys.dtype is torch.int8,
@@ -147,6 +155,32 @@ class NativeOps:
         self._activate(
             gate_up.data_ptr(), out.data_ptr(), num_rows, width, NATIVE_ACTIVATIONS[activation], has_gate,
             gate_up.dtype is torch.bfloat16,
+        )  # fmt: skip
+        return out
+
+    def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
+        return each_weight(self, self.weight, matrix, bias)
+
+    def expert_weights(self, weights: Sequence[Weight]) -> ExpertWeight:
+        return native_experts(weights)
+
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+        spec, rule, gate_up, down = experts.spec, experts.rule, experts.gate_up, experts.down
+        assert isinstance(gate_up, NativeExperts) and isinstance(down, NativeExperts)
+        num_rows, width = x.shape
+        logits = experts.router.logits(x)
+        ids = self.calls.empty((num_rows, rule.num_chosen), torch.int32)
+        weights = self.calls.empty((num_rows, rule.num_chosen), torch.float32)
+        self._route(
+            logits.data_ptr(), pointer(experts.correction), ids.data_ptr(), weights.data_ptr(), num_rows, rule.count,
+            rule.num_chosen, SCORES.index(rule.scores), rule.is_normalised, rule.num_groups, rule.num_chosen_groups,
+            rule.factor,
+        )  # fmt: skip
+        out = self.calls.empty((num_rows, width), x.dtype)
+        self._experts(
+            x.data_ptr(), ids.data_ptr(), weights.data_ptr(), pointer(shared), out.data_ptr(), gate_up.pointer,
+            down.pointer, num_rows, width, spec.width, rule.count, rule.num_chosen, gate_up.num_parts, down.num_parts,
+            NATIVE_ACTIVATIONS[spec.activation], x.dtype is torch.bfloat16,
         )  # fmt: skip
         return out
 

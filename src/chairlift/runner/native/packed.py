@@ -60,6 +60,11 @@ class PackedWeight:
         self._empty, self._product, self._rows = calls.empty, calls.product, calls.product_rows
         library.chairlift_product_pack(matrix.data_ptr(), self._pointer, self._out, self._in, self._is_bf16)
 
+    @property
+    def parts(self) -> list[tuple[int, ...]]:
+        """As experts.py lists them."""
+        return [(-1, self._pointer, self._out, self._bias_pointer or 0)]
+
     def linear(self, x: Tensor) -> Tensor:
         return self._multiply(x, self._dtype)
 

@@ -38,6 +38,16 @@ class QuantisedWeight:
         self._bias = None if bias is None else bias.float().contiguous()
         self._empty, self._product, self._rows = calls.empty, calls.quant_product, calls.quant_rows
 
+    @property
+    def parts(self) -> list[tuple[int, ...]]:
+        """As experts.py lists them."""
+        listed: list[tuple[int, ...]] = []
+        bias = pointer(self._bias) or 0
+        for part in self._parts:
+            listed.append((part.kind, part.pointer, part.shape[0], bias))
+            bias += bias and 4 * part.shape[0]
+        return listed
+
     def linear(self, x: Tensor) -> Tensor:
         return self._multiply(x, self._dtype)
 

@@ -2,14 +2,14 @@
 #include "kernels.h"
 
 /* As in tape.py. */
-enum { PRODUCT, PRODUCT_ROWS, QUANT_PRODUCT, QUANT_ROWS, NORM, ACTIVATE, ROTATE, ATTENTION };
+enum { PRODUCT, PRODUCT_ROWS, QUANT_PRODUCT, QUANT_ROWS, NORM, ACTIVATE, ROTATE, ATTENTION, ROUTE, EXPERTS };
 
 typedef struct {
     int64_t kernel;
     union {
         int64_t whole; /* pointers too */
         double real;
-    } at[18]; /* arguments in order */
+    } at[19]; /* arguments in order */
 } tape_call;
 
 EXPORT void chairlift_play(const tape_call *calls, int64_t count) {
@@ -42,8 +42,15 @@ EXPORT void chairlift_play(const tape_call *calls, int64_t count) {
                              I(14), F(15), I(16), I(17));
             break;
         case ATTENTION:
-            chairlift_attention(P(0), P(1), P(2), P(3), P(4), P(5), P(6), L(7), I(8), I(9), I(10), I(11), I(12),
-                                F(13), F(14), I(15), I(16), I(17));
+            chairlift_attention(P(0), P(1), P(2), P(3), P(4), P(5), P(6), P(7), L(8), I(9), I(10), I(11), I(12), I(13),
+                                F(14), F(15), I(16), I(17), I(18));
+            break;
+        case ROUTE:
+            chairlift_route(P(0), P(1), P(2), P(3), I(4), I(5), I(6), I(7), I(8), I(9), I(10), F(11));
+            break;
+        case EXPERTS:
+            chairlift_experts(P(0), P(1), P(2), P(3), P(4), P(5), P(6), I(7), L(8), L(9), I(10), I(11), I(12), I(13),
+                              I(14), I(15));
             break;
         }
 #undef L

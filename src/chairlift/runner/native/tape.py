@@ -25,8 +25,9 @@ MAX_ROWS = 8  # beyond, kernels take longer than Python
 _COPIED = ("tokens", "positions", "slots", "starts", "contexts")  # of a batch, beside the tables
 
 # As in tape.c.
-_KERNELS = ("product", "product_rows", "quant_product", "quant_rows", "norm", "activate", "rotate", "attention")
-_CALL = np.dtype([("kernel", np.int64), ("at", np.int64, 18)])  # floats by their bits
+_KERNELS = ("product", "product_rows", "quant_product", "quant_rows", "norm", "activate", "rotate", "attention",
+            "route", "experts")  # fmt: skip
+_CALL = np.dtype([("kernel", np.int64), ("at", np.int64, 19)])  # floats by their bits
 
 
 class Calls:

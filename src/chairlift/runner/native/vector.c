@@ -9,7 +9,7 @@ enum {
     ATTEND_KEYS = 32,   /* keys that are read at once */
 };
 
-enum { SILU, GELU_TANH, GELU_ERF }; /* as in native/ops.py */
+enum { SILU, GELU_TANH, CLAMPED, GELU_ERF }; /* as in native/ops.py */
 
 /* Values of a head, up to a whole number of the widest registers. */
 #define ATTEND_PADDED(head_dim) (((head_dim) + 15) / 16 * 16)
@@ -140,9 +140,10 @@ EXPORT void chairlift_norm(const void *x, void *residual, const float *gain, con
 EXPORT void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int has_gate,
                                int is_bf16) {
     activate_job job = {x, out, n, rows, share(rows, (1 + has_gate) * n)};
-    chunk_fn gated = activation == GELU_TANH ? CHOOSE(gelu_chunk, is_bf16) : CHOOSE(silu_chunk, is_bf16);
-    chunk_fn alone = activation == GELU_TANH ? CHOOSE(gelu_alone, is_bf16) : CHOOSE(silu_alone, is_bf16);
+    chunk_fn gated = CHOOSE(silu_chunk, is_bf16), alone = CHOOSE(silu_alone, is_bf16);
+    if (activation == GELU_TANH) gated = CHOOSE(gelu_chunk, is_bf16), alone = CHOOSE(gelu_alone, is_bf16);
     if (activation == GELU_ERF) gated = CHOOSE(erf_gelu_chunk, is_bf16), alone = CHOOSE(erf_gelu_alone, is_bf16);
+    if (activation == CLAMPED) gated = CHOOSE(clamped_chunk, is_bf16);
     chunk_fn run = has_gate ? gated : alone;
     pool_run(run, &job, ceil_div(rows, job.rows_per_chunk));
 }
@@ -243,17 +244,19 @@ static void attend_all(attention_run *run) {
     pool_run(attention_chunk, run, ceil_div(job->num_items, job->items_per_run));
 }
 
-EXPORT void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
-                                const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
-                                int heads, int kv_heads, int head_dim, int block_size, float scale, float cap,
-                                int window, int is_bf16, int kv_is_int8) {
-    attention_run run = {{.q = q, .keys = keys, .values = values, .out = out, .starts = starts, .contexts = contexts,
-                          .tables = tables, .table_width = table_width, .num_chunks = num_chunks, .heads = heads,
-                          .kv_heads = kv_heads, .head_dim = head_dim, .block_size = block_size, .window = window,
+EXPORT void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const float *sinks,
+                                const int32_t *starts, const int32_t *contexts, const int32_t *tables,
+                                int64_t table_width, int num_chunks, int heads, int kv_heads, int head_dim,
+                                int block_size, float scale, float cap, int window, int is_bf16, int kv_is_int8) {
+    attention_run run = {{.q = q, .keys = keys, .values = values, .out = out, .sinks = sinks, .starts = starts,
+                          .contexts = contexts, .tables = tables, .table_width = table_width,
+                          .num_chunks = num_chunks, .heads = heads, .kv_heads = kv_heads, .head_dim = head_dim,
+                          .block_size = block_size, .window = window,
                           .kv_is_int8 = kv_is_int8, .scale = scale, .cap = cap},
                          CHOOSE(attend, is_bf16)};
 #if defined(__x86_64__)
-    if (is_bf16 && !kv_is_int8 && (cpu_features() & HAS_AMX) && attend_amx_fits(head_dim)) run.attend = attend_amx;
+    int has_tiles = is_bf16 && !kv_is_int8 && !sinks && cpu_features() & HAS_AMX;
+    if (has_tiles && attend_amx_fits(head_dim)) run.attend = attend_amx;
 #endif
     attend_all(&run);
 }

@@ -55,8 +55,8 @@ def spread(decoder: Decoder, config: ModelConfig, group: Group) -> Decoder:
     """decoder: of the rank's part of `config`."""
     ranks = [Rank(index, group.rank.count) for index in range(group.rank.count)]
     widths = [shard(config, rank).num_head_rows or config.vocab_size for rank in ranks]
-    layers = tuple(
-        replace(layer, output=SummedWeight(layer.output, group), down=SummedWeight(layer.down, group))
-        for layer in decoder.layers
-    )
-    return replace(decoder, layers=layers, head=SideBySideWeight(decoder.head, group, widths))
+    layers = []
+    for layer in decoder.layers:
+        assert layer.down is not None, "check_cuts refuses experts"
+        layers.append(replace(layer, output=SummedWeight(layer.output, group), down=SummedWeight(layer.down, group)))
+    return replace(decoder, layers=tuple(layers), head=SideBySideWeight(decoder.head, group, widths))

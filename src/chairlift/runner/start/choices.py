@@ -34,8 +34,8 @@ from chairlift.runner.memory.sizing import limits_without_pool
 from chairlift.runner.mindspore.fits import check_fits
 from chairlift.runner.mindspore.target import pick_dtype as pick_mindspore_dtype
 from chairlift.runner.mindspore.target import start as start_mindspore
-from chairlift.runner.model import Decoder
-from chairlift.runner.ops import Ops
+from chairlift.runner.model import Decoder, PagedModel
+from chairlift.runner.ops import Ops, PagedOps
 from chairlift.runner.weights.assemble import WeightFormat, build_model
 from chairlift.runner.weights.ckpt import CkptTensors
 from chairlift.runner.weights.dummy import DummyTensors
@@ -69,6 +69,8 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
     """config: of the whole model."""
     config = shard(config, rank)
     device = hardware.pick_device(settings.device)
+    if config.fallback is not None:
+        return _choose_fallback(settings, config, device)
     if device.type == "cuda" and rank.count > 1:
         device = torch.device("cuda", rank.index % torch.cuda.device_count())
         torch.cuda.set_device(device)
@@ -112,6 +114,41 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
         ops=ops,
         weight_format=pick_weight_format(quantize, kernels, dtype, config, ops),
     )
+
+
+def _choose_fallback(settings: Settings, config: ModelConfig, device: torch.device) -> Choices:
+    """For a model of transformers: torch's operations, and on a GPU our attention."""
+    from chairlift.runner.fallback.choice import describe_for
+
+    threads = settings.threads or hardware.num_cpus()
+    torch.set_num_threads(threads)
+    dtype = hardware.resolve_dtype(settings.dtype, device, config.dtype)
+    config, kernels = describe_for(config, settings.kernels, device, dtype)
+    kv_dtype = pick_kv_dtype(settings.kv_dtype, kernels, dtype)
+    return Choices(
+        config=config,
+        device=device,
+        target=None,
+        threads=threads,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        quantize="none",
+        own_kernels=kernels,
+        kernels=kernels,
+        flash=pick_attention(settings.attention, kernels, device, dtype, kv_dtype, config, settings.block_size),
+        limits=limits_without_pool(settings, config, device),
+        ops=make_ops(kernels, threads),
+        weight_format=WeightFormat(),
+    )
+
+
+def load_fallback_model(settings: Settings, source: Source, chosen: Choices) -> PagedModel:
+    """A model of transformers."""
+    from chairlift.runner.fallback.load import load_fallback
+
+    assert isinstance(chosen.ops, PagedOps)
+    has_weights, longest = settings.load_format != "dummy", chosen.limits.max_model_len
+    return load_fallback(chosen.config, source, chosen.ops, chosen.dtype, chosen.device, longest, has_weights)
 
 
 def load_model(settings: Settings, source: Source, config: ModelConfig, rank: Rank, chosen: Choices) -> Decoder:

@@ -29,9 +29,10 @@ from chairlift.runner.memory.gpu import SHARE, GpuMemory
 from chairlift.runner.memory.malloc import return_freed_memory
 from chairlift.runner.memory.measure import take_memory
 from chairlift.runner.memory.sizing import lowered, num_host_blocks, with_pool
+from chairlift.runner.model import Decoder, PagedModel
 from chairlift.runner.ranks.first import Crew, Ranks
 from chairlift.runner.sampling.matchers import Matchers
-from chairlift.runner.start.choices import adapter_store, choose, load_model
+from chairlift.runner.start.choices import adapter_store, choose, load_fallback_model, load_model
 from chairlift.runner.start.warm_up import time_recovery, warm_up
 from chairlift.runner.weights.quantize import STORED
 from chairlift.text.find import load_tokenizer
@@ -78,21 +79,29 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
         kernels, chosen.ops, device, dtype, chosen.kv_dtype, chosen.weight_format, chosen.config, limits,
         settings.exact,
     )  # fmt: skip
+    if settings.has_adapters and config.fallback is not None:
+        raise InvalidConfig("lora: adapters are not supported for models that transformers runs; leave --lora out")
     adapters = adapter_store(settings, config, chosen) if settings.has_adapters else None
     matchers = Matchers(partial(_vocabulary, settings, source, config), config.vocab_size, 2 * limits.max_running)
     try:
-        model = load_model(settings, source, config, rank, chosen)
-        wait_for_kernels()
-        ranks = None if crew is None else Ranks.join(crew, model, settings, config, chosen)
+        model: PagedModel
+        ranks = None
+        if config.fallback is not None:
+            model = load_fallback_model(settings, source, chosen)
+        else:
+            model = decoder = load_model(settings, source, config, rank, chosen)
+            wait_for_kernels()
+            ranks = None if crew is None else Ranks.join(crew, decoder, settings, config, chosen)
 
         def make(limits: Limits, num_host_blocks: int = 0, max_graphs: int = MAX_GRAPHS) -> Runner:
             if target is not None:
                 from chairlift.runner.mindspore.runner import make_runner as make_mindspore_runner
 
+                assert isinstance(model, Decoder)
                 return make_mindspore_runner(model, target, limits, num_host_blocks, matchers)
             if ranks is not None:
                 return ranks.make_runner(chosen, limits, settings.exact, matchers, num_host_blocks, max_graphs)
-            kv = KvCache(config, limits.num_blocks, limits.block_size, chosen.kv_dtype, device, num_host_blocks)
+            kv = KvCache(chosen.config, limits.num_blocks, limits.block_size, chosen.kv_dtype, device, num_host_blocks)
             return make_runner(
                 kernels, model, kv, device, limits, chosen.flash, settings.exact, matchers, max_graphs, adapters
             )
@@ -104,7 +113,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
             budget, limits, max_graphs = gpu.measure(make, limits)
             if settings.num_blocks is None and settings.kv_memory is None:
                 num_fitting = budget.num_blocks_within(
-                    gpu.share, sharing * block_bytes, limits, num_tensors=2 * config.num_layers
+                    gpu.share, sharing * block_bytes, limits, num_tensors=2 * chosen.config.num_layers
                 )
         wanted, free = limits.max_model_len, hardware.free_memory(device) // sharing
         limits = with_pool(limits, settings, source, block_bytes, num_fitting, free)

@@ -32,7 +32,9 @@ class _Queries(NamedTuple):
     positions: Tensor
 
 
-def exact_attention(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
+def exact_attention(
+    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec, sinks: Tensor | None = None
+) -> Tensor:  # fmt: skip
     """As `TorchOps.attention`."""
     out = torch.empty_like(q)  # [T, heads, head_dim]
     max_positions = MAX_GATHERED // keys[0, :, 0].numel()
@@ -40,7 +42,7 @@ def exact_attention(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec:
         tables = batch.tables[chunks]
         positions = torch.arange(*tiles).minimum(batch.contexts[chunks, None] - 1)  # [D or 1, L]
         k, v = gather(keys, positions, tables), gather(values, positions, tables)
-        out[rows] = _attend(q[rows], k, v, own, tiles, spec)
+        out[rows] = _attend(q[rows], k, v, own, tiles, spec, sinks)
     return out.flatten(1)
 
 
@@ -69,7 +71,9 @@ def _prompts(batch: Batch, window: int) -> Iterator[_Queries]:
             yield _Queries(tiles, slice(low, low + len(positions)), slice(r, r + 1), positions)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, positions: Tensor, tiles: Tiles, spec: AttentionSpec) -> Tensor:
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, tiles: Tiles, spec: AttentionSpec, sinks: Tensor | None
+) -> Tensor:  # fmt: skip
     """q [D, heads, head_dim] at these positions, over k and v of D requests or of one. -> [D, heads, head_dim]"""
     at, own = torch.arange(*tiles), positions[:, None]
     seen = at <= own  # [D, L]
@@ -79,8 +83,10 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, positions: Tensor, tiles: Tiles, sp
     grouped = q.unflatten(1, (k.shape[1], -1))  # [D, kv_heads, group, head_dim]
     k, v = k.expand(len(q), -1, -1, -1), v.expand(len(q), -1, -1, -1)
     seen = seen[:, None, None]
-    if not spec.cap:
+    if not spec.cap and sinks is None:
         return weighted(grouped, k, v, seen, spec).flatten(1, 2)
     # Products of a batch may be shared out by its size: one query at a time.
-    each = [weighted(grouped[i : i + 1], k[i : i + 1], v[i : i + 1], seen[i : i + 1], spec) for i in range(len(q))]
+    sinks = None if sinks is None else sinks.view(k.shape[1], -1, 1)
+    one = [slice(i, i + 1) for i in range(len(q))]
+    each = [weighted(grouped[i], k[i], v[i], seen[i], spec, sinks) for i in one]
     return torch.cat(each).flatten(1, 2)

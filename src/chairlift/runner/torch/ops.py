@@ -5,16 +5,18 @@ other rows. Knows batches, nothing of requests.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec
+from chairlift.config.model import CLAMP, STEEPNESS, AttentionSpec
+from chairlift.runner.kv_cache import store
 from chairlift.runner.machine.instructions import architecture
-from chairlift.runner.ops import Attention, Batch, Norm, Weight
+from chairlift.runner.ops import Attention, Batch, EachWeight, Experts, ExpertWeight, Norm, Weight, each_weight
 from chairlift.runner.torch.exact_attention import exact_attention
+from chairlift.runner.torch.experts import mix, route
 from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
 from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted, without_cudnn
 
@@ -118,13 +120,13 @@ class TorchOps:
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
-        return self.attention(q, attention.spec, keys, values, batch)
+        return self.attention(q, attention.spec, keys, values, batch, attention.sinks)
 
     def rotate_and_store(
         self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
     ) -> Tensor:  # fmt: skip
         """Writes keys and values to the cache. -> queries [T, heads, head_dim]"""
-        _, kv_heads, block_size, head_dim = keys.shape
+        _, kv_heads, _, head_dim = keys.shape
         parts = [attention.spec.num_heads, kv_heads, kv_heads]
         q, k, v = qkv.view(len(qkv), -1, head_dim).split(parts, dim=1)  # [T, h, head_dim]
         if attention.q_norm is not None and attention.k_norm is not None:
@@ -134,21 +136,24 @@ class TorchOps:
             factors = attention.query_factors[batch.positions].view(-1, 1, 1)
             q = (q.to(factors.dtype) * factors).to(q.dtype)
         cos, sin = attention.rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
-        blocks, offsets = batch.slots // block_size, batch.slots % block_size
-        keys[blocks, :, offsets] = rotate(k, cos, sin)
-        values[blocks, :, offsets] = v
+        self.store(rotate(k, cos, sin), v, keys, values, batch)
         return rotate(q, cos, sin)
 
     def _norm_heads(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         """x [T, h, head_dim]; gain [head_dim], or [h * head_dim] of all heads at once."""
         return self.norm(x.reshape(len(x), -1, len(gain)), Norm(gain, eps)).view(x.shape)
 
-    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def store(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> None:
+        store(k, v, keys, values, batch.slots)
+
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
         """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
         if self._exact:
-            return exact_attention(q, keys, values, batch, spec)
+            return exact_attention(q, keys, values, batch, spec, sinks)
         with without_cudnn(q.device):
-            return _attend(q, keys, values, batch, spec).flatten(1)
+            return _attend(q, keys, values, batch, spec, sinks).flatten(1)
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)
@@ -161,6 +166,21 @@ class TorchOps:
             parts = gate_up.split(max(1, (_UNSPLIT - 1) // gate_up.shape[1]))
             return torch.cat([_activate(part, activation, has_gate) for part in parts])
         return _activate(gate_up, activation, has_gate)
+
+    def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
+        return each_weight(self, self.weight, matrix, bias)
+
+    def expert_weights(self, weights: Sequence[Weight]) -> ExpertWeight:
+        return EachWeight(tuple(weights))
+
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+        spec = experts.rule
+        logits = experts.router.logits(x)
+        # Of few rows at a time: `_UNSPLIT` says why.
+        rows = max(1, (_UNSPLIT - 1) // spec.count) if self._exact else max(1, len(logits))
+        chosen = [route(part, spec, experts.correction) for part in logits.split(rows)]
+        ids, weights = (torch.cat(each) for each in zip(*chosen, strict=True))
+        return mix(x, experts, ids, weights, shared, self.gated)
 
     def cap(self, logits: Tensor, cap: float) -> Tensor:
         for rows in logits.split(1) if self._exact else (logits,):  # threads split a row as they do alone
@@ -176,6 +196,9 @@ def _activate(gate_up: Tensor, activation: str, has_gate: bool) -> Tensor:
     if not has_gate:
         return _ACTIVATE[activation](gate_up)
     gate, up = gate_up.chunk(2, dim=-1)
+    if activation == "clamped":
+        gate = gate.clamp(max=CLAMP)
+        return _times_sigmoid(gate, lambda wide: STEEPNESS * wide) * (up.clamp(-CLAMP, CLAMP) + 1.0)
     return _ACTIVATE[activation](gate) * up
 
 
@@ -189,11 +212,15 @@ def normed(x: Tensor, norm: Norm) -> Tensor:
 
 def _gelu(x: Tensor) -> Tensor:
     """By its tanh: torch's own depends on the number of rows."""
+    return _times_sigmoid(x, lambda wide: wide * (_GELU + _GELU * 0.044715 * wide * wide))
+
+
+def _times_sigmoid(x: Tensor, power: Callable[[Tensor], Tensor]) -> Tensor:
+    """x * sigmoid(power(x)), of each row alike whatever the number of rows."""
     width = x.shape[-1]
     # Whole vectors in every row: a remainder would be computed in another way.
     wide = F.pad(x.to(torch.promote_types(x.dtype, torch.float32)), (0, -width % _VECTOR))
-    wide = wide * torch.sigmoid(wide * (_GELU + _GELU * 0.044715 * wide * wide))
-    return wide[:, :width].to(x.dtype)
+    return (wide * torch.sigmoid(power(wide)))[:, :width].to(x.dtype)
 
 
 _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu_tanh": _gelu}
@@ -205,24 +232,27 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
+def _attend(
+    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec, sinks: Tensor | None
+) -> Tensor:  # fmt: skip
     out = torch.empty_like(q)  # [T, heads, head_dim]
     width = -(-batch.max_context // keys.shape[2])
     group = max(1, MAX_GATHERED // (width * keys[0].numel()))
     for low in range(0, batch.num_decodes, group):
         high = min(low + group, batch.num_decodes)
-        out[low:high] = _attend_decodes(q, keys, values, batch, low, high, spec)
+        out[low:high] = _attend_decodes(q, keys, values, batch, low, high, spec, sinks)
     if batch.num_decodes < len(batch.contexts):
         starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
         for r in range(batch.num_decodes, len(contexts)):
             rows = slice(starts[r], starts[r + 1])
-            out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], spec)
+            out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], spec, sinks)
     return out
 
 
 def _attend_decodes(
-    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, spec: AttentionSpec
-) -> Tensor:
+    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, spec: AttentionSpec,
+    sinks: Tensor | None,
+) -> Tensor:  # fmt: skip
     """Decodes low..high, each one query over its own context, padded to the longest. -> [D, heads, head_dim]"""
     contexts = batch.contexts[low:high, None]  # [D, 1]
     at = torch.arange(int(contexts.max()), device=q.device)
@@ -234,10 +264,13 @@ def _attend_decodes(
     k, v = gather(keys, positions, tables), gather(values, positions, tables)  # [D, kv_heads, L, head_dim]
     # The heads that share a key head become its query rows.
     grouped = q[low:high].unflatten(1, (keys.shape[1], -1))  # [D, kv_heads, group, head_dim]
-    return weighted(grouped, k, v, seen[:, None, None], spec).flatten(1, 2)
+    own = None if sinks is None else sinks.view(keys.shape[1], -1, 1)
+    return weighted(grouped, k, v, seen[:, None, None], spec, own).flatten(1, 2)
 
 
-def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context: int, spec: AttentionSpec) -> Tensor:
+def _attend_chunk(
+    q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context: int, spec: AttentionSpec, sinks: Tensor | None
+) -> Tensor:
     """The last len(q) positions of one context. q [n, heads, head_dim] -> [n, heads, head_dim]"""
     count, heads, _ = q.shape
     block_size = keys.shape[2]
@@ -250,6 +283,7 @@ def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, contex
     k = keys[table].transpose(0, 1).flatten(1, 2)[:, : context - origin].repeat_interleave(group, 0)  # [heads, L, d]
     v = values[table].transpose(0, 1).flatten(1, 2)[:, : context - origin].repeat_interleave(group, 0)
     at = torch.arange(origin, context, device=q.device)
+    own_sinks = None if sinks is None else sinks[:, None, None]
     pieces = []
     for low in range(0, count, _MAX_QUERIES):
         high = min(low + _MAX_QUERIES, count)
@@ -259,6 +293,6 @@ def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, contex
         if spec.window:
             seen &= at[reach] > own - spec.window
         rows = q[low:high].transpose(0, 1)  # [heads, queries, head_dim]
-        out = weighted(rows[None], k[None, :, reach], v[None, :, reach], seen, spec)
+        out = weighted(rows[None], k[None, :, reach], v[None, :, reach], seen, spec, own_sinks)
         pieces.append(out[0].transpose(0, 1))
     return torch.cat(pieces)

@@ -22,15 +22,21 @@ def without_cudnn(device: torch.device) -> AbstractContextManager[None]:
     return sdpa_kernel(_BACKENDS) if device.type == "cuda" else nullcontext()
 
 
-def weighted(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, spec: AttentionSpec) -> Tensor:
-    """q [..., N, D], k and v [..., L, D], seen [..., N or 1, L] -> [..., N, D]"""
-    if not spec.cap:
+def weighted(
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor, spec: AttentionSpec, sinks: Tensor | None = None
+) -> Tensor:  # fmt: skip
+    """q [..., N, D], k and v [..., L, D], seen [..., N or 1, L], sinks [..., N or 1, 1] -> [..., N, D]"""
+    if not spec.cap and sinks is None:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=spec.scale)
     # Torch's kernels give no access to the scores.
     wide = torch.promote_types(q.dtype, torch.float32)
     scores = q.to(wide) @ k.to(wide).transpose(-1, -2) * spec.scale
-    scores = scores.div_(spec.cap).tanh_().mul_(spec.cap).masked_fill_(~seen, -torch.inf)
-    return (scores.softmax(dim=-1) @ v.to(wide)).to(q.dtype)
+    if spec.cap:
+        scores = scores.div_(spec.cap).tanh_().mul_(spec.cap)
+    scores = scores.masked_fill_(~seen, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.to(wide).expand(*scores.shape[:-1], 1)), dim=-1)
+    return (scores.softmax(dim=-1)[..., : k.shape[-2]] @ v.to(wide)).to(q.dtype)
 
 
 def gather(cache: Tensor, positions: Tensor, tables: Tensor) -> Tensor:

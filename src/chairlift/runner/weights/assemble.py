@@ -12,13 +12,22 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec, LayerSpec, ModelConfig, Rotation
-from chairlift.config.tensors import LayerTensors, Matrix, Part, end_tensors, expected_parts, layer_tensors
+from chairlift.config.model import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation
+from chairlift.config.tensors import (
+    ExpertTensors,
+    LayerTensors,
+    Matrix,
+    Part,
+    end_tensors,
+    expected_parts,
+    layer_tensors,
+)
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.model import Decoder, Layer
-from chairlift.runner.ops import Attention, MakeWeight, Norm, Ops, Weight
+from chairlift.runner.ops import Attention, Experts, MakeWeight, Norm, Ops, Weight
 from chairlift.runner.rope import query_factors, rotation_table
 from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
+from chairlift.runner.weights.experts import ExpertReader
 from chairlift.runner.weights.order import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.runner.weights.transfer import Transfer, transfer_to
@@ -80,11 +89,12 @@ class Assembly:
         make = self.weight_format.layers
         return Layer(
             spec=spec,
-            attention=self._attention(spec.attention, norms, rotation),
+            attention=self._attention(spec.attention, tensors, norms, rotation),
             qkv=self._matrix(tensors.qkv, make),
             output=self._matrix(tensors.output, make),
-            gate_up=self._matrix(tensors.gate_up, make),
-            down=self._matrix(tensors.down, make),
+            gate_up=self._matrix(tensors.gate_up, make) if tensors.gate_up else None,
+            down=self._matrix(tensors.down, make) if tensors.down else None,
+            experts=self._experts(spec.feed_forward, tensors.experts) if tensors.experts else None,
             before_attention=norms.get("before_attention"),
             after_attention=norms.get("after_attention"),
             before_feed_forward=norms.get("before_feed_forward"),
@@ -92,13 +102,30 @@ class Assembly:
         )
 
     def _attention(
-        self, spec: AttentionSpec, norms: dict[str, Norm], rotation: Callable[[Rotation | None, int], Tensor]
-    ) -> Attention:
+        self, spec: AttentionSpec, tensors: LayerTensors, norms: dict[str, Norm],
+        rotation: Callable[[Rotation | None, int], Tensor],
+    ) -> Attention:  # fmt: skip
         table = rotation(spec.rotation, spec.head_dim)
         q_gain, k_gain = (norms[role].gain if role in norms else None for role in ("q_norm", "k_norm"))
         factors = query_factors(spec.growth, len(table), self._wide)
         factors = None if factors is None else factors.to(self.device)
-        return Attention(spec, table, q_gain, k_gain, self.config.rms_norm_eps, factors)
+        sinks = self._stack((tensors.sinks,), self._wide) if tensors.sinks else None
+        return Attention(spec, table, q_gain, k_gain, self.config.rms_norm_eps, factors, sinks)
+
+    def _experts(self, spec: FeedForwardSpec, tensors: ExpertTensors) -> Experts:
+        assert spec.experts is not None
+        correction, made = tensors.correction, self.weight_format
+        reader = ExpertReader(
+            self.ops, self.source, self.dtype, self.device, made.layers, made.as_stored, self.transfer
+        )  # fmt: skip
+        return Experts(
+            spec=spec,
+            # Never quantised: it is small, and the choice should not depend on rounding.
+            router=self._matrix(tensors.router, None),
+            correction=None if correction is None else self._stack((correction,), self._wide),
+            gate_up=reader.weight(tensors.gate_up, spec.experts.count),
+            down=reader.weight(tensors.down, spec.experts.count),
+        )
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self._stack(matrix.bias) if matrix.bias else None
@@ -136,6 +163,7 @@ class Assembly:
 def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
     expected = {part.name for part in expected_parts(config)}
     head = f"{config.names.head}.weight"  # some files of tied models have it too
+    further = tuple(config.names.layer.format(config.num_layers + i) for i in range(config.num_further_layers))
     for name in sorted(source.names):
-        if name not in expected and name != head and not _COMPUTED.search(name):
+        if name not in expected and name != head and not _COMPUTED.search(name) and not name.startswith(further):
             raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")

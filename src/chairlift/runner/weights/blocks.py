@@ -20,8 +20,14 @@ class Blocks:
     name: str  # of tensor and file, for messages
     type: int  # of its blocks, GGUF's number
     shape: tuple[int, ...]  # [out, in]
-    rows: NDArray[np.int64]  # [out]: the address of each row's first block
+    rows: NDArray[np.int64]  # [out]: the address of each row's first block; of several matrices one after the other
     memory: NDArray[np.uint8]  # keeps the addresses valid
+
+
+def of_expert(blocks: Blocks, expert: int) -> Blocks:
+    """One matrix of blocks of shape [experts, out, in]."""
+    count, *shape = blocks.shape
+    return replace(blocks, shape=tuple(shape), rows=blocks.rows.reshape(count, -1)[expert])
 
 
 @runtime_checkable

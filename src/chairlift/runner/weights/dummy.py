@@ -17,6 +17,7 @@ from chairlift.config.tensors import norm_parts
 from chairlift.runner.weights.source import part_of
 
 _STD = 0.02
+_SCALE = 127 - 7  # of MXFP4: 2 to the power of -7
 # Normal numbers are slow to draw: a large matrix repeats a stretch whose odd length no row width divides.
 _DRAWN = (1 << 22) + 15
 _CPU = torch.device("cpu")
@@ -44,9 +45,19 @@ class DummyTensors:
         drawn = self._drawn
         if (weight := self._norms.get(name)) is not None:
             return torch.full(shape, weight, dtype=drawn.dtype, device=drawn.device)
+        return part_of(self._repeated(drawn, name, shape), cut)
+
+    def read_bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Weights in MXFP4: any half bytes, and scales that make them about as large as others."""
+        if name.endswith("_scales"):
+            return torch.full(shape, _SCALE, dtype=torch.uint8, device=self._drawn.device)
+        halves = self._drawn.view(torch.uint8)  # the bytes of random numbers are random enough
+        return self._repeated(halves[: _DRAWN // 2 * 2 - 1], name, shape)
+
+    def _repeated(self, drawn: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
         count = int(torch.Size(shape).numel())
-        start = zlib.crc32(f"{self._seed} {name}".encode()) % _DRAWN
-        if len(self._buffer) < count:
+        start = zlib.crc32(f"{self._seed} {name}".encode()) % len(drawn)
+        if len(self._buffer) < count or self._buffer.dtype is not drawn.dtype:
             with torch.inference_mode(False):  # written to inside that mode and outside
                 self._buffer = torch.empty(count, dtype=drawn.dtype, device=drawn.device)
         low, part = 0, drawn[start:]
@@ -54,4 +65,4 @@ class DummyTensors:
             high = min(count, low + len(part))
             self._buffer[low:high] = part[: high - low]
             low, part = high, drawn
-        return part_of(self._buffer[:count].view(shape), cut)
+        return self._buffer[:count].view(shape)

@@ -62,8 +62,8 @@ class GgufTensors:
         info = self._find(name, shape)
         if info.num_bytes is None:
             return None
-        first = self._bytes.ctypes.data + info.offset
-        addresses = first + np.arange(shape[0]) * (info.num_bytes // shape[0])
+        first, num_rows = self._bytes.ctypes.data + info.offset, math.prod(shape[:-1])
+        addresses = first + np.arange(num_rows) * (info.num_bytes // num_rows)
         if cut is not None and cut.dim == 0:
             addresses = np.concatenate([addresses[low:high] for low, high in cut.spans])
             shape = (len(addresses), shape[1])

@@ -33,6 +33,20 @@ class HfTensors:
         return str(self._folder / self._files[name]) if name in self._files else str(self._folder)
 
     def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
+        tensor = self._read(name, shape, cut)
+        return self._checked(name, tensor, tensor.dtype.is_floating_point and tensor.dtype.itemsize >= 2)
+
+    def read_bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        tensor = self._read(name, shape)
+        return self._checked(name, tensor, tensor.dtype is torch.uint8)
+
+    def _checked(self, name: str, tensor: Tensor, is_supported: bool) -> Tensor:
+        if not is_supported:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise InvalidConfig(f"{self.file_of(name)}: tensor {name} is stored as {kind}, which is not supported")
+        return tensor
+
+    def _read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
         if name not in self._files:
             raise InvalidConfig(f"{self._folder}: tensor {name} is missing from the weights")
         file = self._files[name]
@@ -46,9 +60,6 @@ class HfTensors:
             raise InvalidConfig(
                 f"{self._folder / file}: tensor {name} has shape {list(found)}, the configuration says {list(shape)}"
             )
-        if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2:
-            kind = str(tensor.dtype).removeprefix("torch.")
-            raise InvalidConfig(f"{self._folder / file}: tensor {name} is stored as {kind}, which is not supported")
         return tensor
 
 

@@ -18,9 +18,14 @@ _INT8_BYTES, _INT4_BYTES = 34 / 32, 20 / 32  # per weight, with its share of the
 
 def pick_quantize(name: str, dtype_name: str, kernels: str, config: ModelConfig) -> str:
     """`auto` keeps the blocks of a file where the kernels can, unless a number type is named."""
+    is_mxfp4 = config.blocks is not None and config.blocks.type_name == "MXFP4"
+    keeping = "triton" if is_mxfp4 else "native"  # the kernels that keep the file's blocks
     if name == "auto":
-        return STORED if config.blocks and kernels == "native" and dtype_name == "auto" else "none"
-    if name in (STORED, "int8", "int4") and (why_not := why_not_only(kernels, "native")):
+        can_keep = config.blocks and kernels == keeping and (is_mxfp4 or dtype_name == "auto")
+        return STORED if can_keep else "none"
+    if name == "fp8" and has_experts(config):
+        raise InvalidConfig("quantize fp8: experts are not kept in fp8; use --quantize none")
+    if name in (STORED, "int8", "int4") and (why_not := why_not_only(kernels, keeping if name == STORED else "native")):
         raise InvalidConfig(f"quantize {name}: {why_not}; use --quantize none")
     if name == STORED and not config.blocks:
         raise InvalidConfig(
@@ -55,6 +60,10 @@ def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:
         rest = weight_bytes(config, itemsize, 0) - ends_size(config) * itemsize
         return round(layers + ends_size(config) * _INT8_BYTES + rest)
     return weight_bytes(config, itemsize, 1 if quantize == "fp8" else itemsize)
+
+
+def has_experts(config: ModelConfig) -> bool:
+    return any(layer.feed_forward.experts for layer in config.kinds_of_layers)
 
 
 def _fp8_weight(kernels: str, dtype: torch.dtype, config: ModelConfig) -> type:

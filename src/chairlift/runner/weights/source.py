@@ -1,7 +1,7 @@
 """Sources of tensors: one protocol for every kind of file, with the names of that file."""
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,6 +21,14 @@ class TensorSource(Protocol):
 
     def file_of(self, name: str) -> str:
         """The file of a tensor, for messages."""
+
+
+@runtime_checkable
+class ByteSource(Protocol):
+    """A source of tensors with some that are bytes."""
+
+    def read_bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """As `read`, uint8."""
 
 
 class CutSource(TensorSource, Protocol):

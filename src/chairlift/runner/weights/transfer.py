@@ -73,6 +73,12 @@ class Transfer:
         for done in [self._threads.submit(_carry, lane, stored, flat, firsts) for lane in self._lanes]:
             done.result()
 
+    def copy_changed(self, source: Tensor, target: Tensor, change: Callable[[Tensor], Tensor]) -> None:
+        """The same of what `change` makes of the source, on the target's device."""
+        moved = torch.empty(source.shape, dtype=source.dtype, device=target.device)
+        self.copy(source, moved)
+        target.copy_(change(moved))
+
     def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown()

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.request import Request
-from chairlift.core.routing.hashes import span_of
+from chairlift.core.routing.hashes import span_hashes, span_of
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.service import FleetService, period_s
@@ -161,8 +161,9 @@ class ReplicaRun:
             self._held.append((request, arrival, not request.output))
             return
         attributes = request.attributes
-        tokens = request.prompt + request.output if request.output else request.prompt
-        index = self.routing.route(tokens, attributes.prefix_root, attributes.user, among)
+        tokens = request.prompt + request.output
+        hashes = self._hashes(request) if self.routing.needs_hashes(among) and not request.output else ()
+        index = self.routing.route(tokens, attributes.prefix_root, attributes.user, among, hashes=hashes)
         replica = self.replicas[index]
         assert replica is not None
         before = replica.wake_at
@@ -171,6 +172,13 @@ class ReplicaRun:
         self._num_live += 1
         if replica.wake_at != before:
             self._push(index, replica)
+
+    def _hashes(self, request: Request) -> list[bytes]:
+        """Of its prompt's spans, made once for the router and for the news of its replica."""
+        prompt, span = request.packed, self._span
+        hashes = span_hashes(prompt.tokens, span, request.attributes.prefix_root)
+        prompt.hashes = dict(zip(range(span, span * len(hashes) + 1, span), hashes, strict=True))
+        return hashes
 
     def _tell(self, index: int, replica: Replica) -> None:
         num_live = replica.num_live

@@ -8,6 +8,7 @@ import pytest
 
 from chairlift.config.embedding.declared import EmbeddingConfig
 from chairlift.config.embedding.find import load_for_task
+from chairlift.config.settings import Settings
 from chairlift.config.source import locate
 from chairlift.core.errors import InvalidConfig
 from fakes.encoders import write_modules
@@ -22,7 +23,7 @@ MEAN = {"pooling_mode": "mean"}
 
 def found(folder: Path, task: str = "auto", **changes: Any) -> EmbeddingConfig:
     (folder / "config.json").write_text(json.dumps(BERT | changes))
-    embedding = load_for_task(locate(str(folder), has_weights=False), task).embedding
+    embedding = load_for_task(locate(str(folder), has_weights=False), Settings(task=task)).embedding
     assert embedding is not None
     return embedding
 
@@ -38,13 +39,13 @@ def test_an_encoder_makes_vectors_and_one_with_a_head_scores(tmp_path: Path) -> 
 def test_a_decoder_makes_text_unless_asked_or_described_otherwise(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path)
     source = locate(str(folder))
-    assert load_for_task(source).embedding is None
-    asked = load_for_task(source, "embed").embedding
+    assert load_for_task(source, Settings()).embedding is None
+    asked = load_for_task(source, Settings(task="embed")).embedding
     assert asked is not None and asked.pooling == "last" and asked.is_normalized
     write_modules(folder, {"pooling_mode": "lasttoken"})
-    described = load_for_task(source).embedding
+    described = load_for_task(source, Settings()).embedding
     assert described is not None and not described.is_normalized
-    assert load_for_task(source, "generate").embedding is None
+    assert load_for_task(source, Settings(task="generate")).embedding is None
 
 
 def test_lengths_prompts_and_case_are_as_the_files_say(tmp_path: Path) -> None:
@@ -104,5 +105,5 @@ def test_a_task_that_the_model_is_not_for_is_refused(tmp_path: Path) -> None:
 def test_unknown_keys_of_its_files_are_named_in_a_warning(tmp_path: Path) -> None:
     write_modules(tmp_path, MEAN, frobnicate=True)
     (tmp_path / "config.json").write_text(json.dumps(BERT))
-    warnings = load_for_task(locate(str(tmp_path), has_weights=False)).warnings
+    warnings = load_for_task(locate(str(tmp_path), has_weights=False), Settings()).warnings
     assert any("ignored keys that are not known: frobnicate" in line for line in warnings)

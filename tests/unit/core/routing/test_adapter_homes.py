@@ -13,17 +13,17 @@ def make() -> Routing:
 
 def test_requests_of_an_adapter_stay_where_it_is_until_that_is_much_busier() -> None:
     routing = make()
-    first = routing.route(range(10), "", "", 0b111, 0, 7)
-    assert [routing.route(range(10), "", "", 0b111, 0, 7) for _ in range(5)] == [first] * 5
+    first = routing.route(range(10), "", "", 0b111, adapter=7)
+    assert [routing.route(range(10), "", "", 0b111, adapter=7) for _ in range(5)] == [first] * 5
     routing.tell(first, 100_000, 1, 6)
-    second = routing.route(range(10), "", "", 0b111, 0, 7)
+    second = routing.route(range(10), "", "", 0b111, adapter=7)
     assert second != first
-    assert routing.route(range(10), "", "", 0b111, 0, 7) == second
+    assert routing.route(range(10), "", "", 0b111, adapter=7) == second
 
 
 def test_an_engine_that_starts_anew_has_none() -> None:
     routing = make()
-    first = routing.route(range(10), "", "", 0b111, 0, 7)
+    first = routing.route(range(10), "", "", 0b111, adapter=7)
     routing.begin(first)
     routing.tell(first, 500, 0, 0)
-    assert routing.route(range(10), "", "", 0b111, 0, 7) != first
+    assert routing.route(range(10), "", "", 0b111, adapter=7) != first

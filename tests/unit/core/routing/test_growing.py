@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from chairlift.core.packed import packed
 from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
 from chairlift.core.routing.router import Router
@@ -32,6 +33,6 @@ def test_a_replica_that_came_late_is_found_by_its_prefixes() -> None:
     routing.grow()
     routing.begin(1)
     prompt = list(range(400))
-    routing.learn_whole(1, PrefixChanges(1, list(span_hashes(prompt, 4, "")), []))
+    routing.learn_whole(1, PrefixChanges(1, list(span_hashes(packed(prompt), 4, "")), []))
     routing.tell(1, 100, 0, 0)  # though its queue is longer
     assert routing.route(prompt, "", "", 0b11) == 1

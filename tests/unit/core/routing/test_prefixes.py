@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from chairlift.core.packed import packed
 from chairlift.core.routing import prefixes
 from chairlift.core.routing.hashes import span_hashes, span_of
 from chairlift.core.routing.prefixes import KnownPrefixes
@@ -61,12 +62,12 @@ def test_expectations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_hashes_are_chained_and_salted_and_leave_the_last_token_out() -> None:
     text = list(range(9))
-    first = span_hashes(text, 4, "")
+    first = span_hashes(packed(text), 4, "")
     assert len(first) == 2
-    assert span_hashes(text[:8], 4, "") == first[:1]
-    assert span_hashes([*text[:4], 0, 0, 0, 0, 1], 4, "")[0] == first[0]
-    assert not set(span_hashes([1, *text[1:]], 4, "")) & set(first)
-    assert not set(span_hashes(text, 4, "salt")) & set(first)
+    assert span_hashes(packed(text[:8]), 4, "") == first[:1]
+    assert span_hashes(packed([*text[:4], 0, 0, 0, 0, 1]), 4, "")[0] == first[0]
+    assert not set(span_hashes(packed([1, *text[1:]]), 4, "")) & set(first)
+    assert not set(span_hashes(packed(text), 4, "salt")) & set(first)
 
 
 def test_a_span_is_whole_blocks() -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from chairlift.core.packed import packed
 from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.known import ROUTERS
 from chairlift.core.routing.news import PrefixChanges
@@ -28,7 +29,7 @@ def send(routing: Routing, tokens: list[int], user: str = "") -> int:
 
 
 def hold(routing: Routing, replica: int, tokens: list[int]) -> None:
-    assert routing.learn(replica, PrefixChanges(1, span_hashes(tokens, SPAN, ""), []))
+    assert routing.learn(replica, PrefixChanges(1, span_hashes(packed(tokens), SPAN, ""), []))
 
 
 @pytest.mark.parametrize("name", ROUTERS)
@@ -51,7 +52,7 @@ def test_a_rule_names_an_open_replica_whatever_happens_and_repeats_itself(name: 
             elif action < 0.6:
                 versions[replica] += 1
                 prompt = [rng.randrange(2) for _ in range(rng.randrange(30))]
-                hashes = span_hashes(prompt, SPAN, "")
+                hashes = span_hashes(packed(prompt), SPAN, "")
                 assert routing.learn(replica, PrefixChanges(versions[replica], hashes, hashes[:1]))
             prompt = [rng.randrange(2) for _ in range(rng.randint(1, 30))]
             chosen.append(send(routing, prompt, rng.choice(["", "a", "b"])))
@@ -120,7 +121,7 @@ def test_what_was_sent_counts_until_the_replica_has_taken_it() -> None:
 def test_missing_changes_are_noticed_and_the_whole_mends_them() -> None:
     routing = routing_of("prefix", 2)
     prompt = list(range(41))
-    hashes = span_hashes(prompt, SPAN, "")
+    hashes = span_hashes(packed(prompt), SPAN, "")
     assert not routing.learn(1, PrefixChanges(2, hashes, []))
     routing.learn_whole(1, PrefixChanges(7, hashes, []))
     assert routing.learn(1, PrefixChanges(8, [], hashes[5:]))

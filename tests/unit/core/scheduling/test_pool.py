@@ -1,3 +1,4 @@
+from chairlift.core.packed import packed
 from chairlift.core.scheduling.pool import BlockPool
 
 ROOT = ""
@@ -34,7 +35,7 @@ def test_blocks_saved_are_table_entries_less_blocks_held() -> None:
     assert (pool.num_shared, pool.max_shared) == (1, 3)
     pool.release(first)
     assert pool.num_shared == 0
-    pool.publish(first[0], ROOT, (1, 2))
+    pool.publish(first[0], ROOT, packed((1, 2)))
     pool.release(first[:1])
     pool.share(first[:1])  # a prefix that no table listed
     assert pool.num_shared == 0
@@ -43,57 +44,57 @@ def test_blocks_saved_are_table_entries_less_blocks_held() -> None:
 def test_a_released_prefix_is_found_again() -> None:
     pool = BlockPool(4, 2)
     a, b = pool.take(2)
-    first = pool.publish(a, ROOT, (1, 2))
-    second = pool.publish(b, first, (3, 4))
+    first = pool.publish(a, ROOT, packed((1, 2)))
+    second = pool.publish(b, first, packed((3, 4)))
     pool.release([a, b])
-    assert pool.find(ROOT, [1, 2, 3, 4, 5], 5) == ([a, b], second)
-    assert pool.find(ROOT, [1, 2, 3, 4], 3) == ([a], first)
-    assert pool.find(ROOT, [1, 2, 9, 9], 4) == ([a], first)
+    assert pool.find(ROOT, packed([1, 2, 3, 4, 5]), 5) == ([a, b], second)
+    assert pool.find(ROOT, packed([1, 2, 3, 4]), 3) == ([a], first)
+    assert pool.find(ROOT, packed([1, 2, 9, 9]), 4) == ([a], first)
 
 
 def test_the_same_tokens_after_another_prefix_are_not_a_hit() -> None:
     pool = BlockPool(4, 2)
     a, b = pool.take(2)
-    pool.publish(b, pool.publish(a, ROOT, (1, 2)), (3, 4))
-    assert pool.find(ROOT, [3, 4, 3, 4], 4) == ([], ROOT)
+    pool.publish(b, pool.publish(a, ROOT, packed((1, 2))), packed((3, 4)))
+    assert pool.find(ROOT, packed([3, 4, 3, 4]), 4) == ([], ROOT)
 
 
 def test_other_salts_do_not_see_a_prefix() -> None:
     pool = BlockPool(4, 2)
     (a,) = pool.take(1)
-    pool.publish(a, "mine", (1, 2))
-    assert pool.find("mine", [1, 2, 3], 2)[0] == [a]
-    assert pool.find("yours", [1, 2, 3], 2)[0] == []
+    pool.publish(a, "mine", packed((1, 2)))
+    assert pool.find("mine", packed([1, 2, 3]), 2)[0] == [a]
+    assert pool.find("yours", packed([1, 2, 3]), 2)[0] == []
 
 
 def test_blank_blocks_are_used_before_cached_ones_and_the_oldest_release_first() -> None:
     pool = BlockPool(3, 1)
     a, b, c = pool.take(3)
-    pool.publish(a, ROOT, (1,))
-    pool.publish(b, ROOT, (2,))
+    pool.publish(a, ROOT, packed((1,)))
+    pool.publish(b, ROOT, packed((2,)))
     pool.release([b])
     pool.release([a])
     pool.release([c])
     assert pool.take(1) == [c]
     assert pool.take(1) == [b]
-    assert pool.find(ROOT, [2], 1)[0] == []
-    assert pool.find(ROOT, [1], 1)[0] == [a]
+    assert pool.find(ROOT, packed([2]), 1)[0] == []
+    assert pool.find(ROOT, packed([1]), 1)[0] == [a]
 
 
 def test_the_tail_of_a_text_is_overwritten_before_its_beginning() -> None:
     pool = BlockPool(2, 1)
     a, b = pool.take(2)
-    pool.publish(b, pool.publish(a, ROOT, (1,)), (2,))
+    pool.publish(b, pool.publish(a, ROOT, packed((1,))), packed((2,)))
     pool.release([a, b])
     pool.take(1)
-    assert pool.find(ROOT, [1, 2], 2)[0] == [a]
+    assert pool.find(ROOT, packed([1, 2]), 2)[0] == [a]
 
 
 def test_a_second_copy_of_a_prefix_stays_private_and_keeps_its_name() -> None:
     pool = BlockPool(2, 1)
     a, b = pool.take(2)
-    name = pool.publish(a, ROOT, (1,))
-    assert pool.publish(b, ROOT, (1,)) == name
+    name = pool.publish(a, ROOT, packed((1,)))
+    assert pool.publish(b, ROOT, packed((1,))) == name
     pool.release([b])
     assert pool.num_cached == 0
 
@@ -101,17 +102,17 @@ def test_a_second_copy_of_a_prefix_stays_private_and_keeps_its_name() -> None:
 def test_a_block_indexed_under_a_forgotten_prefix_keeps_its_first_name() -> None:
     pool = BlockPool(3, 1)
     a, copy, b = pool.take(3)
-    name = pool.publish(a, ROOT, (1,))
-    assert pool.publish(copy, ROOT, (1,)) == name
-    pool.publish(b, name, (2,))
+    name = pool.publish(a, ROOT, packed((1,)))
+    assert pool.publish(copy, ROOT, packed((1,))) == name
+    pool.publish(b, name, packed((2,)))
     pool.release([a])
     (reused,) = pool.take(1)  # the first block's entry is gone
     assert reused == a
-    renamed = pool.publish(copy, ROOT, (1,))
-    pool.publish(b, renamed, (2,))
+    renamed = pool.publish(copy, ROOT, packed((1,)))
+    pool.publish(b, renamed, packed((2,)))
     pool.check([[copy, b], [reused]])
 
 
 def test_without_an_index_nothing_is_found() -> None:
     pool = BlockPool(2, 1, has_prefix_index=False)
-    assert pool.find(ROOT, [1], 1) == ([], ROOT)
+    assert pool.find(ROOT, packed([1]), 1) == ([], ROOT)

@@ -16,7 +16,7 @@ from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.runner.weights.source import part_of
 from fakes.rank_threads import ThreadedModel
-from unit.runner.twins import FAMILIES, Twin, chunk, make_twin, random_tokens, request, run, shuffled_tables
+from unit.runner.twins import DENSE, Twin, chunk, make_twin, random_tokens, request, run, shuffled_tables
 from unit.runner.weights.test_gguf import Kind, stored, tensors, write
 
 STEPS = ((0, 1), (1, 22), (23, 1), (24, 15), (39, 1))
@@ -29,7 +29,7 @@ def logits_of(model: object, kv: object) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("family", [name for name in FAMILIES if not name.startswith("olmo")])
+@pytest.mark.parametrize("family", [name for name in DENSE if not name.startswith("olmo")])
 def test_ranks_give_the_logits_of_one_in_float64(tmp_path: Path, family: str, count: int) -> None:
     twin = make_twin(tmp_path, family)
     ranks = ThreadedModel(twin.config, lambda: HfTensors(tmp_path), count)

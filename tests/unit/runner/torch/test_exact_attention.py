@@ -111,13 +111,13 @@ def test_norms_have_the_same_bits_beside_any_number_of_rows(dtype: torch.dtype, 
     source = torch.Generator().manual_seed(1)
     x, residual = (torch.randn(300, 1001, generator=source).to(dtype) for _ in range(2))
     wide = torch.float64 if dtype is torch.float64 else torch.float32
-    gain = torch.rand(1001, generator=source).to(wide) if has_gain else None
+    norm = Norm(torch.rand(1001, generator=source).to(wide), 1e-5) if has_gain else None
     ops = TorchOps(exact=True)
-    normed, summed = ops.add_norm(x.clone(), residual.clone(), Norm(gain, 1e-5), 0.22)
+    normed, summed = ops.add_norm(x.clone(), residual.clone(), norm, 0.22)
     for rows in (1, 2, 17, 131):
         parts = [
-            ops.add_norm(a.clone(), b.clone(), Norm(gain, 1e-5), 0.22)
+            ops.add_norm(a.clone(), b.clone(), norm, 0.22)
             for a, b in zip(x.split(rows), residual.split(rows), strict=True)
         ]
-        assert torch.equal(torch.cat([norm for norm, _ in parts]), normed), rows
+        assert torch.equal(torch.cat([part for part, _ in parts]), normed), rows
         assert torch.equal(torch.cat([total for _, total in parts]), summed), rows

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,14 @@ from gguf.constants import GGMLQuantizationType as Kind
 
 from chairlift.config.gguf.header import read_header
 from chairlift.config.gguf.model import load_gguf
+from chairlift.config.model import FeedForwardSpec
+from chairlift.config.tensors import Part
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.blocks import kept_blocks, of_expert
 from chairlift.runner.weights.gguf import GgufTensors, supported_types
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run
 
@@ -135,7 +140,27 @@ def metadata_of(twin: Twin) -> dict[str, float]:
         "attention.head_count": attention.num_heads, "attention.head_count_kv": attention.num_kv_heads,
         "attention.key_length": attention.head_dim, "attention.value_length": attention.head_dim,
         "attention.layer_norm_rms_epsilon": config.rms_norm_eps, "rope.freq_base": rotation.theta,
+    } | _experts_of(layer.feed_forward)  # fmt: skip
+
+
+def _experts_of(spec: FeedForwardSpec) -> dict[str, float]:
+    if (experts := spec.experts) is None:
+        return {}
+    return {
+        "expert_count": experts.count, "expert_used_count": experts.num_chosen,
+        "expert_feed_forward_length": spec.width,
     }  # fmt: skip
+
+
+def by_matrix(tensors: dict[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a reference, with its experts' gate and up apart."""
+    for name, tensor in tensors.items():
+        stem, _, last = name.rpartition(".")
+        if last == "gate_up_proj":
+            gate, up = tensor.chunk(2, dim=1)
+            yield from ((f"{stem}.gate_exps.weight", gate), (f"{stem}.up_exps.weight", up))
+        else:
+            yield f"{name}.weight" if stem.endswith("experts") else name, tensor
 
 
 def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
@@ -145,9 +170,11 @@ def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
         "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
         "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
         "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+        "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_exps": "ffn_gate_exps", "mlp.experts.up_exps": "ffn_up_exps",
+        "mlp.experts.down_proj": "ffn_down_exps",
     }  # fmt: skip
     written, attention = {}, twin.config.layers[0].attention
-    for name, tensor in twin.reference.state_dict().items():
+    for name, tensor in by_matrix(twin.reference.state_dict()):
         stem, suffix = name.rsplit(".", 1)
         if stem == "lm_head" and twin.config.is_tied:
             continue
@@ -164,11 +191,12 @@ def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
 
 
 IN_GGUF = [("llama-gqa-tied", "llama"), ("llama-mha", "llama"), ("qwen2-bias", "qwen2"), ("qwen3-qk-norm", "qwen3")]
+MIXTURES = [("mixtral", "llama"), ("qwen3-moe", "qwen3moe")]
 
 
-@pytest.mark.parametrize(("family", "architecture"), IN_GGUF)
+@pytest.mark.parametrize(("family", "architecture"), IN_GGUF + MIXTURES)
 def test_a_twin_written_as_gguf_is_the_same_model(tmp_path: Path, family: str, architecture: str) -> None:
-    twin = make_twin(tmp_path / "hf", family)
+    twin = make_twin(tmp_path / "hf", family, mlp_only_layers=[])
     path = write_twin(twin, tmp_path / "twin.gguf", architecture)
     config = load_gguf(read_header(path))
     decoder = build_model(config, TorchOps(), tensors(path), torch.float32, CPU, config.max_model_len)
@@ -176,3 +204,22 @@ def test_a_twin_written_as_gguf_is_the_same_model(tmp_path: Path, family: str, a
     kv = KvCache(config, 8, 4, torch.float32, CPU)
     logits = run(decoder, kv, [chunk(tokens, 0, 20, [3, 1, 0, 6, 2], request(tokens))])
     torch.testing.assert_close(logits[0], twin.reference_logits(tokens)[-1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+def test_blocks_of_experts_are_kept_and_give_what_they_stand_for(tmp_path: Path) -> None:
+    names, count = ("ffn_gate_exps", "ffn_up_exps"), 3
+    kinds = (Kind.Q8_0, Kind.Q4_0)
+    written = {f"{name}.weight": stored(kind, count * 8, 64) for name, kind in zip(names, kinds, strict=True)}
+    path = write(tmp_path / "m.gguf", {
+        name: (rows.reshape(count, 8, -1), kind) for (name, rows), kind in zip(written.items(), kinds, strict=True)
+    })  # fmt: skip
+    source, ops = tensors(path), NativeOps(2)
+    parts = [Part(name, (count, 8, 64)) for name in written]
+    blocks = kept_blocks(source, ops, parts)
+    assert blocks is not None
+    wide = torch.cat([source.read(part.name, part.shape) for part in parts], dim=1)
+    x = torch.randn(5, 64)
+    for expert in range(count):
+        weight = ops.blocks_weight([of_expert(part, expert) for part in blocks], None, torch.float32)
+        torch.testing.assert_close(weight.linear(x), x @ wide[expert].T, atol=0.2, rtol=0.02)  # x in 8 bits

@@ -74,12 +74,12 @@ def test_every_request_is_served_and_the_router_knows_what_the_pools_hold(
         if not ROUTERS[router].needs_hashes:
             continue
         for _, request in arriving(seed):
-            known = hashes.span_hashes(request.prompt, run.routing.span, "")
+            known = hashes.span_hashes(request.packed.tokens, run.routing.span, "")
             found = {r: num for num, bits in run.routing.replicas.prefixes.match(known, run.routing.replicas.open)
                      for r in members(bits)}  # fmt: skip
             for index, replica in enumerate(replicas):
                 pool = replica.engine.scheduler.pool
-                blocks = pool.find("", request.prompt, len(request.prompt) - 1).blocks
+                blocks = pool.find("", request.packed.tokens, len(request.prompt) - 1).blocks
                 assert found[index] >= len(blocks) * pool.block_size // run.routing.span
 
 

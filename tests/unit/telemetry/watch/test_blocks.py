@@ -1,5 +1,6 @@
 import pytest
 
+from chairlift.core.packed import packed
 from chairlift.core.scheduling.pool import BlockPool
 from chairlift.telemetry.watch.blocks import MAX_CELLS, draw
 
@@ -7,7 +8,7 @@ from chairlift.telemetry.watch.blocks import MAX_CELLS, draw
 def test_of_few_blocks_each_has_its_cell() -> None:
     pool = BlockPool(6, 2)
     held = pool.take(4)
-    pool.publish(held[0], (0, ""), (1, 2))
+    pool.publish(held[0], "", packed((1, 2)))
     pool.release(held[:2])
     drawn = draw(pool)
     assert (drawn.blocks, drawn.per_cell) == (6, 1)

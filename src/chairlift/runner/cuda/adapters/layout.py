@@ -34,8 +34,9 @@ def slot_layout(config: ModelConfig) -> SlotLayout:
     for index in range(config.num_layers):
         tensors = layer_tensors(config, index)
         for role in ROLES:
-            parts = getattr(tensors, role).parts
-            shapes[index, role] = parts[0].shape[1], tuple(part.shape[0] for part in parts)
+            if (matrix := getattr(tensors, role)) is not None:  # a layer may have experts alone
+                parts = matrix.parts
+                shapes[index, role] = parts[0].shape[1], tuple(part.shape[0] for part in parts)
     matrices, down = {}, 0
     up = sum(width * len(heights) for width, heights in shapes.values())
     for key, (width, heights) in shapes.items():

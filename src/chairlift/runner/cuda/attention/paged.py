@@ -42,9 +42,10 @@ def num_stages(tile: int) -> int:
 
 @triton.jit(do_not_specialize=["num_splits"])
 def partial_kernel(
-    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, cap, window, width, num_splits,
+    q, keys, values, tables, table_rows, positions, partials, stats, sinks, out, scale, cap, window, width, num_splits,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
@@ -93,15 +94,18 @@ def partial_kernel(
         tl.store(stats + place * 2 + 1, total, mask=is_member)
         tl.store(partials + place[:, None] * DIM + dims[None, :], summed, mask=is_member[:, None])
     else:
+        if HAS_SINKS:
+            total += tl.exp(tl.load(sinks + heads, mask=is_member, other=0.0) - top)
         target = out + row * HEADS * DIM + heads[:, None] * DIM + dims[None, :]
         tl.store(target, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_member[:, None])
 
 
 @triton.jit(do_not_specialize=["num_splits"])
 def single_kernel(
-    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, cap, window, width, num_splits,
+    q, keys, values, tables, table_rows, positions, partials, stats, sinks, out, scale, cap, window, width, num_splits,
     HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The same where every query head has keys of its own: there is nothing for the tensor cores to share."""
     row = tl.program_id(0).to(tl.int64)
@@ -144,13 +148,15 @@ def single_kernel(
         tl.store(stats + place * 2 + 1, total)
         tl.store(partials + place * DIM + dims, summed)
     else:
+        if HAS_SINKS:
+            total += tl.exp(tl.load(sinks + head) - top)
         tl.store(out + (row * HEADS + head) * DIM + dims, (summed / total).to(out.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["num_splits"])
 def combine_kernel(
-    partials, stats, positions, out, window, num_splits,
-    HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    partials, stats, positions, sinks, out, window, num_splits,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr, HAS_SINKS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
@@ -177,4 +183,6 @@ def combine_kernel(
         parts = tl.load(partials + place[:, None] * DIM + dims[None, :], mask=is_there[:, None], other=0.0)
         summed = summed * shrink + tl.sum(parts * grow[:, None], axis=0)
         top = largest
+    if HAS_SINKS:
+        total += tl.exp(tl.load(sinks + head) - top)
     tl.store(out + (row * HEADS + head) * DIM + dims, (summed / total).to(out.dtype.element_ty))

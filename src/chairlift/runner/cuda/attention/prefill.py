@@ -8,9 +8,9 @@ from chairlift.runner.cuda.attention.pages import LOG2_E, first_key, prompt_tile
 
 @triton.jit
 def prefill_kernel(
-    q, keys, values, tables, tiles, out, scale, cap, window, width,
+    q, keys, values, tables, tiles, sinks, out, scale, cap, window, width,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    QUERIES: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr,
+    QUERIES: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
     """A tile of queries (`prompt_tile`) and a head a program."""
     queries, place, is_query, position, count, table = prompt_tile(q, tables, tiles, width, HEADS, DIM, QUERIES)
@@ -35,6 +35,8 @@ def prefill_kernel(
             queries, keys, values, table, low, position + count, own, steep, steep_cap, window, top, total, summed,
             kv_head, KV_HEADS, DIM, SIZE, TILE, True, HAS_CAP,
         )  # fmt: skip
+    if HAS_SINKS:
+        total += tl.exp2(tl.load(sinks + tl.program_id(0)) * LOG2_E - top)
     total = tl.where(is_query, total, 1.0)  # rows beyond the chunk may have seen nothing
     tl.store(out + place, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_query[:, None])
 

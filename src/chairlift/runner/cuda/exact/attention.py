@@ -14,7 +14,10 @@ from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention
 
 
-def attend_rows(q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: CudaBatch, out: Tensor) -> None:
+def attend_rows(
+    q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: CudaBatch, out: Tensor,
+    sinks: Tensor | None = None,
+) -> None:  # fmt: skip
     """Each row q [T, heads, head_dim] by itself, unless its short position is -1."""
     _, heads, head_dim = q.shape
     _, kv_heads, block_size, _ = keys.shape
@@ -25,28 +28,35 @@ def attend_rows(q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, ba
         positions = batch.short_positions[rows]
         partials, stats = parts(len(positions), heads, num_splits, q) if num_splits > 1 else (out, out)
         exact_rows_kernel[(len(positions), kv_heads, num_splits)](
-            q[rows], keys, values, batch.tables, batch.table_rows[rows], positions, partials, stats, out[rows],
+            q[rows], keys, values, batch.tables, batch.table_rows[rows], positions, partials, stats, sinks,
+            out[rows],
             spec.scale, spec.cap, spec.window, batch.tables.shape[1], num_splits,
             HEADS=heads, KV_HEADS=kv_heads, GROUP=group(heads, kv_heads), DIM=head_dim, SIZE=block_size, SPLIT=split,
-            TILE=tile, IS_WHOLE=num_splits == 1, HAS_CAP=spec.cap > 0,
+            TILE=tile, IS_WHOLE=num_splits == 1, HAS_CAP=spec.cap > 0, HAS_SINKS=sinks is not None,
             num_warps=warps, num_stages=3, enable_fp_fusion=False,
         )  # fmt: skip
         if num_splits > 1:
             join_kernel[(len(positions), heads)](
-                partials, stats, positions, out[rows], spec.window, num_splits,
-                HEADS=heads, DIM=head_dim, SPLIT=split, num_warps=1, enable_fp_fusion=False,
+                partials, stats, positions, sinks, out[rows], spec.window, num_splits,
+                HEADS=heads, DIM=head_dim, SPLIT=split, HAS_SINKS=sinks is not None, num_warps=1,
+                enable_fp_fusion=False,
             )  # fmt: skip
 
 
-def attend_prompts(q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: CudaBatch, out: Tensor) -> None:
+def attend_prompts(
+    q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: CudaBatch, out: Tensor,
+    sinks: Tensor | None = None,
+) -> None:  # fmt: skip
     """The batch's tiles of QUERIES rows, if there are any."""
     _, heads, head_dim = q.shape
     _, kv_heads, block_size, _ = keys.shape
     if batch.tiles is not None:
         exact_prompt_kernel[(heads, len(batch.tiles))](
-            q, keys, values, batch.tables, batch.tiles, out, spec.scale, spec.cap, spec.window, batch.tables.shape[1],
+            q, keys, values, batch.tables, batch.tiles, sinks, out, spec.scale, spec.cap, spec.window,
+            batch.tables.shape[1],
             HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, SPLIT=EXACT_SPLIT,
-            TILE=EXACT_TILE, HAS_CAP=spec.cap > 0, num_warps=4, num_stages=2, enable_fp_fusion=False,
+            TILE=EXACT_TILE, HAS_CAP=spec.cap > 0, HAS_SINKS=sinks is not None, num_warps=4, num_stages=2,
+            enable_fp_fusion=False,
         )  # fmt: skip
 
 

@@ -17,9 +17,9 @@ from chairlift.runner.cuda.attention.pages import LOG2_E, first_key, prompt_tile
 
 @triton.jit(do_not_specialize=["num_splits"])
 def exact_rows_kernel(
-    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, cap, window, width, num_splits,
+    q, keys, values, tables, table_rows, positions, partials, stats, sinks, out, scale, cap, window, width, num_splits,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, TILE: tl.constexpr, IS_WHOLE: tl.constexpr, HAS_CAP: tl.constexpr,
+    SPLIT: tl.constexpr, TILE: tl.constexpr, IS_WHOLE: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
     """A row and a head of keys a program, and unless IS_WHOLE a stretch."""
     row = tl.program_id(0).to(tl.int64)
@@ -56,7 +56,9 @@ def exact_rows_kernel(
             kv_head, KV_HEADS, DIM, SIZE, TILE, True, HAS_CAP,
         )  # fmt: skip
     if IS_WHOLE:
-        _, total, summed = join(all_top, all_total, all_summed, top, total, summed)
+        top, total, summed = join(all_top, all_total, all_summed, top, total, summed)
+        if HAS_SINKS:
+            total += tl.exp2(tl.load(sinks + heads, mask=is_member, other=0.0) * LOG2_E - top)
         target = out + place[:, None] * DIM + dims[None, :]
         tl.store(target, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_member[:, None])
     else:
@@ -68,7 +70,8 @@ def exact_rows_kernel(
 
 @triton.jit(do_not_specialize=["num_splits"])
 def join_kernel(
-    partials, stats, positions, out, window, num_splits, HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr
+    partials, stats, positions, sinks, out, window, num_splits,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr, HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
     """A row and a head a program: the stretches that `exact_rows_kernel` left, in order."""
     row = tl.program_id(0).to(tl.int64)
@@ -79,14 +82,17 @@ def join_kernel(
         return
     first = first_key(position, window) // SPLIT
     place = (row * HEADS + head) * num_splits
-    total, summed = fold(partials, stats, place, first, position // SPLIT, DIM)
+    top, total, summed = fold(partials, stats, place, first, position // SPLIT, DIM)
+    if HAS_SINKS:
+        total += tl.exp2(tl.load(sinks + head) * LOG2_E - top)
     target = out + (row * HEADS + head) * DIM + dims[None, :]
     tl.store(target, (summed / total[:, None]).to(out.dtype.element_ty))
 
 
 @triton.jit
 def fold(partials, stats, place, first, last, DIM: tl.constexpr):
-    """The stretches first..last of a row and head, joined in order: their sum of shares [1], weighted values [1, DIM].
+    """The stretches first..last of a row and head, joined in order: largest score [1], sum of shares [1], weighted
+    values [1, DIM].
 
     Several are read at once, as waiting for each would take longer than all else."""
     dims = tl.arange(0, DIM)
@@ -100,14 +106,14 @@ def fold(partials, stats, place, first, last, DIM: tl.constexpr):
             memory = partials + spots[:, None] * DIM + dims[None, :]
             part = tl.load(memory, mask=is_there[:, None], other=0.0, cache_modifier=".cg")
             top, total, summed = join(top, total, summed, next_top, next_total, part)
-    return total, summed
+    return top, total, summed
 
 
 @triton.jit
 def exact_prompt_kernel(
-    q, keys, values, tables, tiles, out, scale, cap, window, width,
+    q, keys, values, tables, tiles, sinks, out, scale, cap, window, width,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    QUERIES: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr,
+    QUERIES: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
     """A tile of queries of a prompt chunk (`prompt_tile`) and a head a program."""
     queries, place, is_query, position, count, table = prompt_tile(q, tables, tiles, width, HEADS, DIM, QUERIES)
@@ -138,7 +144,9 @@ def exact_prompt_kernel(
             queries, keys, values, table, low, first, end, own, steep, steep_cap, window, top, total, summed,
             kv_head, KV_HEADS, DIM, SIZE, TILE, True, HAS_CAP,
         )  # fmt: skip
-    _, total, summed = join(all_top, all_total, all_summed, top, total, summed)
+    top, total, summed = join(all_top, all_total, all_summed, top, total, summed)
+    if HAS_SINKS:
+        total += tl.exp2(tl.load(sinks + tl.program_id(0)) * LOG2_E - top)
     total = tl.where(is_query, total, 1.0)  # rows beyond the chunk may have seen nothing
     tl.store(out + place, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_query[:, None])
 

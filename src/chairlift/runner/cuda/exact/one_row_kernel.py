@@ -84,7 +84,7 @@ def exact_one_row_kernel(
         tl.store(counters + kv_head, 0)
         for member in tl.static_range(num_members):
             head = kv_head * num_members + member
-            shares, joined = fold(partials, stats, head * num_splits, first // SPLIT, position // SPLIT, DIM)
+            _, shares, joined = fold(partials, stats, head * num_splits, first // SPLIT, position // SPLIT, DIM)
             tl.store(out + head * DIM + dims[None, :], (joined / shares[:, None]).to(kind))
 
 

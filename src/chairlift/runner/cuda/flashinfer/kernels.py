@@ -38,8 +38,9 @@ def why_not_flashinfer(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelC
         for layer in config.layers
     }  # fmt: skip
     spec = config.layers[0].attention
-    if len(kinds) > 1 or spec.cap or spec.scale != spec.head_dim**-0.5:
-        return f"it is used where attention is the same in all layers, uncapped and plainly scaled; {_OTHERWISE}"
+    if len(kinds) > 1 or spec.cap or spec.has_sinks or spec.scale != spec.head_dim**-0.5:
+        plain = "the same in all layers, uncapped, plainly scaled and without sinks"
+        return f"it is used where attention is {plain}; {_OTHERWISE}"
     if dtype not in _DTYPES or kv_dtype is not dtype:
         return f"it is used in bfloat16 and float16 only, cache included; {_OTHERWISE}"
     if spec.head_dim not in _HEAD_DIMS:

@@ -152,6 +152,10 @@ def _activated(gate, up, ACTIVATION: gl.constexpr):
     exponent = -gate
     if ACTIVATION == "gelu_tanh":
         exponent = gate * (gate * gate * -0.0713548162726 - 1.59576912160573)
+    if ACTIVATION == "clamped":
+        gate = gl.where(gate > 7.0, 7.0, gate)  # NaN stays NaN
+        up = gl.where(up > 7.0, 7.0, gl.where(up < -7.0, -7.0, up)) + 1.0
+        exponent = gate * -1.702
     return gate / (1.0 + gl.exp(exponent)) * up
 
 

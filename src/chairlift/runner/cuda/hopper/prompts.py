@@ -26,6 +26,7 @@ class HopperPrompts:
             q.dtype is keys.dtype in _DTYPES
             and spec.has_groups
             and spec.cap == 0
+            and not spec.has_sinks
             and spec.head_dim in _DIMS
             and block_size % 8 == 0
             and _TILE % block_size == 0

@@ -26,13 +26,13 @@ from chairlift.runner.cuda.start.compiler import DriverStub
 from chairlift.runner.cuda.step.device import DevicePart
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.memory import measure
-from chairlift.runner.model import Decoder
+from chairlift.runner.model import PagedModel
 from chairlift.runner.ops import Ops
 from chairlift.runner.start import warm_up
 from chairlift.runner.weights.assemble import Assembly, WeightFormat
 from chairlift.runner.weights.transfer import Transfer
 
-MakeRunner = Callable[[Decoder, KvCache, torch.device, Limits], Runner]
+MakeRunner = Callable[[PagedModel, KvCache, torch.device, Limits], Runner]
 
 _CPU = torch.device("cpu")
 _NO_GPU = -1  # Triton does not look at what this process has compiled for a real GPU
@@ -75,10 +75,16 @@ class _EmptyWeights:
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         return torch.empty(shape, dtype=self._dtype)
 
+    def read_bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return torch.zeros((), dtype=torch.uint8).expand(shape)  # scales are looked at
+
 
 class _NoTransfer(Transfer):
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Touches neither."""
+
+    def copy_changed(self, source: Tensor, target: Tensor, change: Callable[[Tensor], Tensor]) -> None:
+        """Nor does this."""
 
 
 class _ShapesOnly(TorchFunctionMode):

@@ -20,6 +20,7 @@ from chairlift.core.limits import Limits
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.exact import scores as exact_scores
+from chairlift.runner.cuda.experts.experts import kernel_kinds
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.flashinfer.planner import FlashPlanner
 from chairlift.runner.cuda.ops import CudaOps, kernel_rows
@@ -32,7 +33,7 @@ from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep, read_ba
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.cuda.step.memory import StepMemory, pinned_ring
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import Decoder
+from chairlift.runner.model import PagedModel
 from chairlift.runner.sampling.scores import measure
 from chairlift.runner.torch.step_result import Scores, score_prompts
 
@@ -41,15 +42,14 @@ OnLogits = Callable[[Tensor], None]  # gets logits, a row for each sample, befor
 
 class DevicePart:
     def __init__(
-        self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
+        self, model: PagedModel, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
         exact: bool = False, max_graphs: int = MAX_GRAPHS, adapters: AdapterStore[Any] | None = None,
     ) -> None:  # fmt: skip
         """exact: the model's operations are. max_graphs: captured steps that are kept. adapters: of the host."""
         width = -(-limits.max_model_len // kv.block_size)
         self._model = model
         if isinstance(model.ops, CudaOps):
-            attentions = [layer.attention for layer in model.layers]
-            model.ops.choose_kernels(attentions, model.dtype, kv.block_size, width, device)
+            model.ops.choose_kernels(model.attentions, model.dtype, kv.block_size, width, device)
         self._measure = exact_scores.measure if exact else measure
         self._kv = kv
         self._device = device
@@ -138,6 +138,11 @@ class DevicePart:
         """Launches what `capture_one` captures, for each tiling: steps of one row and of few, which have kernels of
         their own, one of many, and one with prompts."""
         keys = (self._keys.largest, *self._keys.likely)
-        for key in {(key.tiling, kernel_rows(key.num_tokens), key.num_tiles > 0): key for key in keys}.values():
+        mixtures = [mixture for layer in self._model.config.layers if (mixture := layer.feed_forward.experts)]
+        kinds = {
+            (key.tiling, kernel_rows(key.num_tokens), kernel_kinds(key.num_tokens, mixtures), key.num_tiles > 0): key
+            for key in keys
+        }
+        for key in kinds.values():
             with self._memory.padding(key):
                 self._forward.run(key, None)

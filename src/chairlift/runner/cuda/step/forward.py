@@ -18,17 +18,20 @@ from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.graph_key import GraphKey
 from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import Decoder
+from chairlift.runner.model import Decoder, PagedModel
 
 _REMEMBERED = 256  # tokens that one program looks up
 _TILE = 16384  # logits that are looked at in one go
 
 
 class Forward:
-    def __init__(self, model: Decoder, kv: KvCache, memory: StepMemory, slots: CudaSlots | None = None) -> None:
+    def __init__(self, model: PagedModel, kv: KvCache, memory: StepMemory, slots: CudaSlots | None = None) -> None:
         """slots: where rows may have adapters."""
         self._model = model
-        self._adapted = model if slots is None else adapted(model, slots)
+        self._adapted = model
+        if slots is not None:
+            assert isinstance(model, Decoder)
+            self._adapted = adapted(model, slots)
         self._kv = kv
         self._memory = memory
 

@@ -1,7 +1,7 @@
 """Sentences a second of `LLM.embed` and of sentence-transformers, in turns in one process, on MiniLM.
 
     pip install --target EXTRA --no-deps sentence-transformers scipy scikit-learn joblib threadpoolctl cloudpickle
-    PYTHONPATH=EXTRA python benchmarks/embeddings.py
+    PYTHONPATH=EXTRA python benchmarks/cpu/embeddings.py
 
 Three kinds of sentences, of seeded random words: of one length, of lengths about 20 tokens, and a few long ones among
 short ones. sentence-transformers sorts by length and pads each batch of 32. Rates are medians of the rounds; a ratio is

@@ -1,0 +1,30 @@
+"""GLM-4.5 and 4.6, Air too: experts chosen by sigmoids, a shared one beside them, dense layers first."""
+
+from dataclasses import replace
+
+from chairlift.config.families.experts import read_experts, with_experts, with_groups
+from chairlift.config.families.family import Family
+from chairlift.config.families.reading import num_layers, read_attention, read_model, require
+from chairlift.config.families.rope import Turning
+from chairlift.config.fields import Fields
+from chairlift.config.model import ModelConfig
+
+
+def _glm4_moe(config: Fields) -> ModelConfig:
+    require(config, "hidden_act", "silu")
+    attention = read_attention(config, turning=Turning(share=0.5))
+    attention = replace(attention, has_output_bias=False, has_qk_norm=config.flag("use_qk_norm", False))
+    model = read_model(config, [attention] * num_layers(config))
+    width = config.size("moe_intermediate_size")
+    experts = read_experts(
+        config, ("num_local_experts", "n_routed_experts"), "num_experts_per_tok", scores="sigmoid",
+        is_normalised=config.flag("norm_topk_prob", True), factor=config.positive("routed_scaling_factor", 1.0),
+        has_correction=True, shared_width=width * config.size("n_shared_experts", 1),
+    )  # fmt: skip
+    experts = with_groups(config, experts, "n_group", "topk_group")
+    num_dense = int(config.number("first_k_dense_replace", 1))
+    model = with_experts(model, width, experts, [layer >= num_dense for layer in range(model.num_layers)])
+    return replace(model, num_further_layers=int(config.number("num_nextn_predict_layers", 0)))
+
+
+GLM4_MOE = Family(architecture="Glm4MoeForCausalLM", model_type="glm4_moe", read=_glm4_moe)

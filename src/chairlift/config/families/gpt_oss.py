@@ -1,0 +1,41 @@
+"""GPT-OSS: attention sinks, a window in every second layer, biases, experts in four bits."""
+
+from dataclasses import replace
+
+from chairlift.config.families.experts import read_experts, with_experts
+from chairlift.config.families.family import Family
+from chairlift.config.families.reading import num_layers, read_attention, read_model, require, with_windows
+from chairlift.config.fields import Fields
+from chairlift.config.model import CLAMP, HF_NAMES, STEEPNESS, ModelConfig
+
+_NAMES = replace(
+    HF_NAMES,
+    router="mlp.router",
+    expert_gate_up=("mlp.experts.gate_up_proj",),
+    expert_down="mlp.experts.down_proj",
+    expert_form="columns",
+)
+_THETA, _WINDOW, _HEAD_DIM = 150_000.0, 128, 64
+
+
+def _gpt_oss(config: Fields) -> ModelConfig:
+    require(config, "hidden_act", "silu")
+    for key, value in (("swiglu_limit", CLAMP), ("swiglu_alpha", STEEPNESS)):
+        if config.number(key, value) != value:
+            raise config.bad(key, f"must be {value:g}")
+    has_bias = config.flag("attention_bias", True)
+    attention = read_attention(config, head_dim=_HEAD_DIM, theta=_THETA)
+    attention = replace(attention, has_bias=has_bias, has_output_bias=has_bias, has_sinks=True)
+    sliding = [layer % 2 == 0 for layer in range(num_layers(config))]
+    model = read_model(config, with_windows(config, attention, sliding, _WINDOW), activation="clamped")
+    experts = read_experts(
+        config, ("num_local_experts",), "num_experts_per_tok", scores="chosen", has_router_bias=True, has_bias=True
+    )
+    for key in ("experts_per_token", "initial_context_length"):  # said by other keys too
+        config.get(key)
+    return with_experts(model, config.size("intermediate_size"), experts, [True] * model.num_layers)
+
+
+GPT_OSS = Family(
+    architecture="GptOssForCausalLM", model_type="gpt_oss", read=_gpt_oss, names=_NAMES, quantised=("mxfp4",)
+)
