@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chairlift.config.adapters.adapter import read_adapter
 from chairlift.config.cluster_key import read_key
 from chairlift.config.embedding.find import load_for_task
 from chairlift.config.embedding.serve import for_embedding
@@ -22,6 +23,8 @@ from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.scheduling.preemption import Preemption
+from chairlift.live.adapters.reading import AdapterReading
+from chairlift.live.adapters.registry import AdapterRegistry
 from chairlift.live.clock import WallClock
 from chairlift.live.moving.moves import Moves
 from chairlift.live.moving.shelf import Shelf
@@ -129,7 +132,23 @@ def assemble(model: ResolvedModel, loaded: "Loaded") -> Switchboard:
     rules = rules_of(model.settings, loaded)
     engine = make_engine(loaded.runner, loaded.limits, rules)
     engine.observer = _observer(_recorders(model, loaded, rules, engine))
-    return Switchboard(engine, loaded.limits, model.config.eos_ids)
+    return _switchboard(engine, model, loaded)
+
+
+def _switchboard(engine: Engine, model: ResolvedModel, loaded: "Loaded") -> Switchboard:
+    switchboard = Switchboard(engine, loaded.limits, model.config.eos_ids)
+    if loaded.adapters is not None:
+        switchboard.reading = AdapterReading(loaded.adapters, engine.scheduler.adapters.__contains__)
+    return switchboard
+
+
+def adapter_registry(model: ResolvedModel, file: Path | None = None) -> AdapterRegistry | None:
+    """The adapters that requests may name, shared through this file; None where they may name none."""
+    settings = model.settings
+    if not settings.has_adapters:
+        return None
+    check = partial(read_adapter, config=model.config, max_rank=settings.max_lora_rank)
+    return AdapterRegistry(file, settings.lora_dir, model.name, check)
 
 
 def check_save_logits(settings: Settings) -> None:
@@ -147,7 +166,7 @@ def assemble_watched(
 
     rules = rules_of(model.settings, loaded)
     engine = make_engine(loaded.runner, loaded.limits, rules)
-    switchboard = Switchboard(engine, loaded.limits, model.config.eos_ids)
+    switchboard = _switchboard(engine, model, loaded)
     stopwatch = Stopwatch(loaded.runner, engine.clock)
     engine.runner = NotedRunner(stopwatch, note, switchboard.keys_of)
     if isinstance(loaded.runner, ShowsLayers):

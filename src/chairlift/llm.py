@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from chairlift.build import ResolvedModel, assemble, find_model, load
+from chairlift.build import ResolvedModel, adapter_registry, assemble, find_model, load
 from chairlift.completions import Completing, Completion, MakeStream, Sample, Stream, raise_failure
 from chairlift.config.model import SamplingDefaults
 from chairlift.config.options.resolve import resolve
@@ -21,6 +21,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import PARAMS, SamplingParams
 from chairlift.embeddings import Embedding
+from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.text.chat import render
 from chairlift.text.find import load_tokenizer
@@ -85,6 +86,9 @@ class LLM:
         self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
         self._escapes_special_tokens = model.settings.escape_special_tokens
         self._format = format_of(self.tokenizer, model.settings.tool_format)
+        self._adapters = adapter_registry(model)
+        if self._adapters is not None:
+            self._adapters.start(model.settings.lora)
         loaded = load(model)
         self._switchboard = assemble(model, loaded)
         self.limits = loaded.limits
@@ -130,12 +134,14 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_progress: bool | None = None,
         detokenize: bool = True,
+        adapter: str | None = None,
     ) -> list[Completion]:
         """Completes all prompts in one batch; a prompt that cannot be served raises before any runs.
 
         Each completion has `params.n` samples: independent ones, the most probable of `best_of`, or the best of a beam
         search (`SamplingParams(beam_width=4, n=2)`), best first. They share blocks of common prefixes; see `stats`.
-        Without `detokenize` there are tokens only, and no stop strings.
+        Without `detokenize` there are tokens only, and no stop strings. `adapter`: the name of one of `lora`, or of a
+        folder in `lora_dir`.
         """
         asked = read_prompts(prompts)
         each = self._params_for(params, len(asked))
@@ -143,7 +149,7 @@ class LLM:
             raise InvalidRequest("stop", "stop strings need the text: leave detokenize on")
         requests = [self._request(prompt, p) for prompt, p in zip(asked, each, strict=True)]
         makers = [self._text_stream if detokenize else _no_text] * len(requests)
-        return self._completed(asked, requests, makers, use_progress)
+        return self._completed(asked, requests, makers, use_progress, self._adapter(adapter))
 
     def chat(
         self,
@@ -153,6 +159,7 @@ class LLM:
         tool_choice: str | Mapping[str, Any] | None = None,
         *,
         use_progress: bool | None = None,
+        adapter: str | None = None,
         **options: Unpack[ChatOptions],
     ) -> list[Completion]:
         """Answers one conversation, or several in one batch, by the model's chat template. Tools, their choice, calls
@@ -162,7 +169,8 @@ class LLM:
         turns = [self._turn(chat, tools, tool_choice, options) for chat in chats]
         requests = [self._turn_request(turn, p) for turn, p in zip(turns, each, strict=True)]
         makers = [partial(self._turn_stream, turn.read_as) for turn in turns]
-        return self._completed([tokens for tokens, _, _ in requests], requests, makers, use_progress)
+        prompts = [tokens for tokens, _, _ in requests]
+        return self._completed(prompts, requests, makers, use_progress, self._adapter(adapter))
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Generator[str, None, None]:
         """The text in pieces. Closing the stream frees the request.
@@ -267,6 +275,15 @@ class LLM:
         )
         return turn_of(self.tokenizer, self._format, asked, self._escapes_special_tokens)
 
+    def _adapter(self, name: str | None) -> Adapter | None:
+        if name is None:
+            return None
+        found = None if self._adapters is None else self._adapters.find(name)
+        if found is None:
+            known = ", ".join(self._adapters.names()) if self._adapters is not None else "none: give lora or lora_dir"
+            raise InvalidRequest("adapter", f"{name!r} is not known; there are {known}")
+        return found
+
     def _params_of_one(self, params: SamplingParams | None) -> SamplingParams:
         (params,) = self._params_for(params, 1)
         if params.num_samples != 1:
@@ -318,12 +335,14 @@ class LLM:
         requests: list[Request],
         makers: Sequence[MakeStream],
         use_progress: bool | None,
+        adapter: Adapter | None,
     ) -> list[Completion]:
         from tqdm import tqdm
 
         has_bar = sys.stderr.isatty() if use_progress is None else use_progress
         total = sum(params.num_samples for _, params, _ in requests)
-        with self._shared.asking(requests) as reader, tqdm(total=total, unit="answer", disable=not has_bar) as bar:
+        asking = self._shared.asking(requests, adapter)
+        with asking as reader, tqdm(total=total, unit="answer", disable=not has_bar) as bar:
             completing = Completing(prompts, requests, reader.keys, makers, self._shared.end_sample)
             for output in self._shared.outputs(reader):
                 if completing.take(output):

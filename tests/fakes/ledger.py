@@ -44,12 +44,12 @@ def _entry(before: list[int], token: int, salt: str) -> int:
 
 
 def _sample(entries: list[int], request: Request, vocab_size: int) -> int:
-    return _mix(_entry(entries, 0, request.attributes.cache_salt), request.seed, request.sample_index) % vocab_size
+    return _mix(_entry(entries, 0, request.attributes.prefix_root), request.seed, request.sample_index) % vocab_size
 
 
 def likely(entries: list[int], request: Request, vocab_size: int) -> list[tuple[int, float]]:
     """Every token and how likely it is, most likely first."""
-    read, length, salt = _read(entries), len(entries), sum(map(ord, request.attributes.cache_salt))
+    read, length, salt = _read(entries), len(entries), sum(map(ord, request.attributes.prefix_root))
     ranked = [(token, -(_mix(_mix(read, length, token, salt)) % 9973) / 1000) for token in range(vocab_size)]
     return sorted(ranked, key=lambda pair: (-pair[1], pair[0]))
 
@@ -65,7 +65,7 @@ def expected_beams(request: Request, vocab_size: int) -> list[list[int]]:
         for total, output in alive:
             entries: list[int] = []
             for token in [*request.prompt, *output]:
-                entries.append(_entry(entries, token, request.attributes.cache_salt))
+                entries.append(_entry(entries, token, request.attributes.prefix_root))
             found += [(total + p, [*output, t]) for t, p in likely(entries, request, vocab_size)[:offered]]
         found = sorted(found, key=lambda pair: -pair[0])[:offered]
         alive = [(s, o) for s, o in found if o[-1] not in request.stop_ids][:width]
@@ -80,14 +80,14 @@ def expected(request: Request, vocab_size: int) -> list[int]:
     """The output tokens this request must get, whatever shares its steps."""
     entries: list[int] = []
     for token in request.prompt:
-        entries.append(_entry(entries, token, request.attributes.cache_salt))
+        entries.append(_entry(entries, token, request.attributes.prefix_root))
     output: list[int] = []
     while len(output) < request.max_output:
         token = _sample(entries, request, vocab_size)
         output.append(token)
         if token in request.stop_ids and len(output) >= request.params.min_tokens:
             break
-        entries.append(_entry(entries, token, request.attributes.cache_salt))
+        entries.append(_entry(entries, token, request.attributes.prefix_root))
     return output
 
 
@@ -127,6 +127,7 @@ class LedgerRunner:
         self.fail_steps: frozenset[int] = frozenset()
         self.num_drafts = self.num_accepted = 0
         self.is_too_large: Callable[[StepPlan], bool] = lambda plan: False
+        self.slots: dict[int, int] = {}  # adapters by slot
         self._done: deque[StepResult] = deque()
 
     def submit(self, plan: StepPlan) -> None:
@@ -136,6 +137,7 @@ class LedgerRunner:
         if self.is_too_large(plan):
             self._spoil(plan)
             raise RunnerFull(f"step {plan.step} does not fit")
+        self.slots |= {slot: adapter for adapter, slot in plan.loads}
         for copy in plan.swap_outs:
             self.host[copy.target] = list(self.memory[copy.source])
         for copy in plan.swap_ins:
@@ -150,6 +152,7 @@ class LedgerRunner:
         for place, chunk in enumerate(plan.chunks):
             assert bool(chunk.drafts) is (plan.num_decodes <= place < plan.num_decodes + plan.num_drafting)
             table = plan.window_tables[place] if self.num_groups else ()
+            self._check_adapter(plan, chunk)
             entries = self._compute(chunk)
             self._check_window(chunk, table, entries)
             for i in range(chunk.start, chunk.start + chunk.count):
@@ -213,6 +216,7 @@ class LedgerRunner:
 
     def _spoil(self, plan: StepPlan) -> None:
         """What a step that is broken off may leave behind: every place it was to write to holds nonsense."""
+        self.slots |= {slot: EMPTY for _, slot in plan.loads}
         for copy in plan.swap_outs:
             self.host[copy.target] = [EMPTY] * self.block_size
         for copy in (*plan.swap_ins, *plan.copies):
@@ -233,9 +237,14 @@ class LedgerRunner:
         for i in range(chunk.start, chunk.start + chunk.count):
             unknown = chunk.drafts[i - chunk.num_tokens :] or (self.last.get(chunk.request.id, EMPTY),)
             token = chunk.tokens[i] if i < chunk.num_tokens else unknown[0]
-            entries.append(_entry(entries, token, chunk.request.attributes.cache_salt))
+            entries.append(_entry(entries, token, chunk.request.attributes.prefix_root))
             self.memory[table[i // size]][i % size] = entries[-1]
         return entries
+
+    def _check_adapter(self, plan: StepPlan, chunk: Chunk) -> None:
+        adapter = chunk.request.attributes.adapter
+        if adapter:
+            assert self.slots.get(dict(plan.adapters)[adapter]) == adapter, f"adapter {adapter} is not in its slot"
 
     def _check_writers(self, plan: StepPlan) -> None:
         """No two chunks of a step write to one block, and none writes where another only reads."""

@@ -23,6 +23,7 @@ from chairlift.config.options.values import (
     cluster_address,
     existing_path,
     folder_path,
+    named_folders,
     new_file,
     num_bytes,
     one_of,
@@ -129,6 +130,15 @@ class Settings:
     collectives: str = _model("auto", *_choice("auto", "gloo"),
         "how they add up; auto: NCCL on GPUs, gloo on CPUs; gloo: through host memory, so they may share a GPU",
     )  # fmt: skip
+    lora: tuple[tuple[str, Path], ...] = _model((), named_folders, "NAME=PATH",
+        "adapter that peft has saved, served under this name; may be given several times",
+    )  # fmt: skip
+    lora_dir: Path | None = _model(None, existing_path, "DIR", "folder of adapters, each a folder by its name")
+    max_loras: int = _model(8, whole(1, 1024), "N", "adapters that steps are computed with at once, on the device")
+    max_lora_rank: int = _model(64, whole(1, 1024), "N", "highest rank of an adapter")
+    lora_memory: int = _model(
+        4 * 2**30, num_bytes, "SIZE", "host memory for adapters that no request uses now (default: 4GiB)"
+    )
     preset: str = _engine(
         NONE, *_choice(*PRESETS), f"set of options, each of which may be given as well ({contents()})"
     )
@@ -270,6 +280,9 @@ class Settings:
                 f"tensor_parallel {self.tensor_parallel}: not on device {self.device}; use --device cuda or cpu, or "
                 "leave --tensor-parallel out"
             )
+        if self.has_adapters and (self.tensor_parallel > 1 or self.is_mindspore):
+            what = f"device {self.device}" if self.is_mindspore else f"--tensor-parallel {self.tensor_parallel}"
+            raise InvalidConfig(f"lora: adapters are not supported with {what}; leave one of them out")
         if self.exact:
             self._check_exact()
         steps, running = self.max_step_tokens, self.max_running
@@ -279,6 +292,11 @@ class Settings:
     @property
     def is_mindspore(self) -> bool:
         return self.device in MINDSPORE_DEVICES
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether requests may have adapters."""
+        return bool(self.lora) or self.lora_dir is not None
 
     @property
     def has_others(self) -> bool:

@@ -21,6 +21,7 @@ class Limits:
     # Layers with a sliding window release what lies behind it (`windows.py`).
     window: int = 0  # tokens that they see; 0: no layers do so
     num_window_groups: int = 0  # groups that they form
+    num_adapter_slots: int = 0  # adapters that steps may be computed with at once; 0: requests have none
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "max_model_len", "block_size", "num_blocks", "max_running", "max_step_tokens"):

@@ -49,6 +49,13 @@ class BlockCopy(NamedTuple):
     target: BlockId
 
 
+class AdapterSlot(NamedTuple):
+    """An adapter, and the place on the device where its matrices are."""
+
+    adapter: int
+    slot: int
+
+
 class StepPlan(NamedTuple):
     step: int
     chunks: tuple[Chunk, ...]  # decodes first, then those with drafts, then prompt chunks; none: only swap_outs
@@ -65,6 +72,8 @@ class StepPlan(NamedTuple):
     # Of each chunk, where layers have windows: their pages, of each block of tokens one for each group of layers. Those
     # behind the window of the chunk's first token are others' by now, and not to be read.
     window_tables: tuple[Sequence[BlockId], ...] = ()
+    adapters: tuple[AdapterSlot, ...] = ()  # of its chunks' requests, each once
+    loads: tuple[AdapterSlot, ...] = ()  # of these: to be copied to their slots before anything is computed
 
     @property
     def num_decoding(self) -> int:

@@ -88,9 +88,9 @@ class Policy(ABC):
 
     @abstractmethod
     def push(self, view: RequestView, now: float) -> None:
-        """A request begins to wait, at `now`: on arrival; again after `yielding` named it; or as the next sample of a
-        prompt whose first one ended before the prompt was computed. Of several samples only the first waits. A victim
-        does not: preempted for memory, it is admitted before all waiting requests."""
+        """A request begins to wait, at `now`: on arrival; again after `yielding` named it, or once its adapter has a
+        slot; or as the next sample of a prompt whose first one ended before the prompt was computed. Of several samples
+        only the first waits. A victim does not: preempted for memory, it is admitted before all waiting requests."""
 
     @abstractmethod
     def first(self, now: float) -> RequestId | None:
@@ -98,7 +98,7 @@ class Policy(ABC):
 
     @abstractmethod
     def remove(self, view: RequestView) -> None:
-        """A request no longer waits: it was admitted, or has ended."""
+        """A request no longer waits in this order: it was admitted, has ended, or its adapter waits for a slot."""
 
     @abstractmethod
     def victim(self, running: Iterable[RequestView], now: float) -> RequestId:

@@ -1,6 +1,6 @@
 """What the core needs from outside: a runner, a clock, and perhaps a drafter and an observer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from chairlift.core.events import Event
@@ -61,6 +61,22 @@ class HostMemory(Protocol):
         ...
 
     def write(self, blocks: Sequence[BlockId], source: memoryview) -> None: ...
+
+
+class AdapterMemory(Protocol):
+    """Adapters in the host's memory, from which plans load them to the device. One that requests use stays."""
+
+    def __contains__(self, adapter: int) -> bool: ...
+
+    def read(self, adapter: int, path: str) -> None:
+        """From its folder, in any thread; raises `InvalidConfig`."""
+        ...
+
+    def drop(self, adapter: int) -> None: ...
+
+    def make_room(self, is_used: Callable[[int], bool]) -> bool:
+        """Forgets adapters that are not used, the least recently used first; whether there is room for another."""
+        ...
 
 
 class Drafter(Protocol):

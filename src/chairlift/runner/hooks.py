@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.core.ids import RequestId
+from chairlift.core.plan import AdapterSlot
 from chairlift.core.ports import HostMemory, Runner
 from chairlift.runner.machine.to_device import on_host, to_device
 from chairlift.runner.model import OnLayer
@@ -43,6 +44,13 @@ class MovesBlocks(Runner, Protocol):
 
     @property
     def host_memory(self) -> HostMemory | None: ...
+
+
+class LoadsAdapters(Protocol):
+    """The slots of a device for adapters."""
+
+    def load(self, loads: Sequence[AdapterSlot]) -> None:
+        """Copies adapters of the host to their slots, after the steps before and before the next."""
 
 
 class LogitsRow(NamedTuple):

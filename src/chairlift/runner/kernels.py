@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -10,13 +11,15 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.runner.adapters.model import AdaptedModel, HostSlots
+from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels, why_not_flashinfer
 from chairlift.runner.cuda.start.toolchain import why_not_triton_compiles
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine import hardware
 from chairlift.runner.machine.instructions import why_not_native
-from chairlift.runner.model import Decoder, PagedModel
+from chairlift.runner.model import Decoder, Model, PagedModel
 from chairlift.runner.ops import Ops
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.ops import TorchOps
@@ -162,18 +165,31 @@ def make_ops(kernels: str, threads: int, exact: bool = False) -> Ops:
 def make_runner(
     kernels: str, model: PagedModel, kv: KvCache, device: torch.device, limits: Limits,
     flash: FlashKernels | None = None, exact: bool = False, matchers: Matchers | None = None,
-    max_graphs: int = MAX_GRAPHS,
+    max_graphs: int = MAX_GRAPHS, adapters: AdapterStore[Any] | None = None,
 ) -> Runner:  # fmt: skip
-    """max_graphs: captured steps that are kept, where steps are captured."""
+    """max_graphs: captured steps that are kept, where steps are captured. adapters: those of the host."""
     if kernels == "triton":
         from chairlift.runner.cuda.runner import CudaRunner
 
-        return CudaRunner(model, kv, device, limits, flash, exact, matchers, max_graphs)
+        return CudaRunner(model, kv, device, limits, flash, exact, matchers, max_graphs, adapters=adapters)
     if kernels == "native":
         from chairlift.runner.native.ops import NativeOps
         from chairlift.runner.native.tape import TapedDecoder
 
         assert isinstance(model.ops, NativeOps)
         if isinstance(model, Decoder):
-            return TorchRunner(TapedDecoder(model, model.ops.calls), kv, device, matchers)
-    return TorchRunner(model, kv, device, matchers)
+            base = TapedDecoder(model, model.ops.calls)
+            return _torch_runner(model, base, kv, device, matchers, limits, adapters)
+    return _torch_runner(model, model, kv, device, matchers, limits, adapters)
+
+
+def _torch_runner(
+    decoder: PagedModel, base: Model[KvCache], kv: KvCache, device: torch.device, matchers: Matchers | None,
+    limits: Limits, adapters: AdapterStore[Any] | None,
+) -> TorchRunner:  # fmt: skip
+    """base: the decoder in its fastest form."""
+    if adapters is None:
+        return TorchRunner(base, kv, device, matchers)
+    assert isinstance(decoder, Decoder)
+    slots = HostSlots(adapters, limits.num_adapter_slots)
+    return TorchRunner(AdaptedModel(decoder, base, slots), kv, device, matchers, slots)

@@ -17,7 +17,9 @@ from starlette.types import ASGIApp, Scope
 
 from chairlift.config.keys import read_keys
 from chairlift.core.errors import ChairliftError
+from chairlift.live.adapters.registry import AdapterRegistry
 from chairlift.live.wire.client import EngineClient
+from chairlift.server.admin_adapters import adapter_routes
 from chairlift.server.admission.api_keys import check_key
 from chairlift.server.admission.bounds import Load
 from chairlift.server.admission.origins import check_origin
@@ -39,7 +41,9 @@ class _AdminApp(Starlette):
         return Envelope(self.router, check, self.state.load, RequestLog(), lambda scope: ("admin", False))
 
 
-def create_admin_app(load: Load, reloads: Path, client: EngineClient) -> Starlette:
+def create_admin_app(
+    load: Load, reloads: Path, client: EngineClient, adapters: AdapterRegistry | None = None
+) -> Starlette:
     """`reloads`: the file with the result of the parent's last reload."""
 
     async def reload(http: Request) -> Response:
@@ -64,6 +68,7 @@ def create_admin_app(load: Load, reloads: Path, client: EngineClient) -> Starlet
             Route("/admin/replicas", replicas),
             Route("/admin/replicas/{replica:int}/drain", drain, methods=["POST"]),
             Route("/admin/replicas/{replica:int}/resume", resume, methods=["POST"]),
+            *adapter_routes(load, client, adapters),
         ]
     )
     app.state.load = load

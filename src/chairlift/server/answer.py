@@ -19,6 +19,7 @@ from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
+from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.generation import Generation
 from chairlift.live.wire.messages import Output
 from chairlift.server.admission.bounds import Reservation
@@ -76,6 +77,7 @@ class Answer:
         default_tokens: int | None = None,
         read_as: ReadAs | None = None,
         names: Mapping[str, str] = NO_NAMES,
+        adapter: Adapter | None = None,
     ) -> None:
         """`default_tokens`: the most to make where the request does not say; None: all that fit. `read_as`: how the
         text is read; without it, all of it is content. `names`: of fields in the client's body, for what the engine
@@ -87,6 +89,7 @@ class Answer:
         self.load = context.load
         self.key = key
         self.prompt = prompt
+        self.adapter = adapter
         self.params = params
         self.demand = (max(params.num_samples, params.beam_width), len(prompt))
         self.num_cached = 0
@@ -137,6 +140,7 @@ class Answer:
             expires=self._expires,
             name=self._name,
             is_traced=self.marks is not None,
+            adapter=self.adapter,
         )
 
     def close(self) -> None:

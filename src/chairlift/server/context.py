@@ -7,8 +7,9 @@ from starlette.requests import Request
 
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
-from chairlift.core.errors import EngineUnavailable, InvalidRequest
+from chairlift.core.errors import EngineUnavailable, InvalidConfig, InvalidRequest
 from chairlift.core.limits import tightest_limit
+from chairlift.live.adapters.registry import Adapter, AdapterRegistry
 from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.messages import EngineInfo
 from chairlift.server.admission.bounds import Load
@@ -18,6 +19,12 @@ from chairlift.text.embedding_texts import EmbeddingTexts
 from chairlift.text.responses.templates.model_format import ModelFormat, format_of
 from chairlift.text.structured.checker import StructuredChecker
 from chairlift.text.tokenizer import Tokenizer
+
+_SHOWN = 20  # names in an error
+
+
+class UnknownModel(Exception):
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +36,7 @@ class ServerContext:
     client: EngineClient
     created: int  # when the server began, in seconds since 1970; also shown as the model's creation time
     version: str
+    adapters: AdapterRegistry | None = None  # None: requests may name none
     request_log: RequestLog = field(default_factory=RequestLog)
     engine_silent_s: Callable[[], float] = lambda: 0.0  # since its last sign of life
     encoder: Encoder = field(init=False)
@@ -65,6 +73,22 @@ class ServerContext:
         if info is None:
             raise EngineUnavailable("the engine is not ready; try again later")
         return info
+
+    def adapter(self, model: str | None) -> Adapter | None:
+        """The adapter that a request names; None: the model itself. Raises `UnknownModel`."""
+        if model is None or model in self.model_names:
+            return None
+        try:
+            found = None if self.adapters is None else self.adapters.find(model)
+        except InvalidConfig as error:
+            raise InvalidRequest("model", str(error)) from None
+        if found is None:
+            raise UnknownModel(f"model: {model[:200]!r} is not served here; served: {', '.join(self.names()[:_SHOWN])}")
+        return found
+
+    def names(self) -> list[str]:
+        """The model's, then those of adapters."""
+        return [*self.model_names, *(() if self.adapters is None else self.adapters.names())]
 
     def check_makes(self, is_text: bool) -> None:
         """Raises `InvalidRequest` where a route is for the other kind of model."""

@@ -19,6 +19,7 @@ from chairlift.live.wire.generation import TooSlow
 from chairlift.server.admission.rejected import Rejected
 from chairlift.server.answer import RequestFailed
 from chairlift.server.anthropic.dialect import failure_body, speaks_anthropic
+from chairlift.server.context import UnknownModel
 from chairlift.server.receive import BodyTooLarge
 
 logger = logging.getLogger(__name__)
@@ -49,10 +50,6 @@ class Detail(msgspec.Struct, frozen=True):
     """An error of the llm-serving routes: a message, or a list of errors in the body."""
 
     detail: str | list[dict[str, Any]]
-
-
-class UnknownModel(Exception):
-    pass
 
 
 def describe(error: Exception, request_id: str) -> ErrorBody:

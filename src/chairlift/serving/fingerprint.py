@@ -7,8 +7,8 @@ the model has changed on the disk, and the server says so.
 import os
 from pathlib import Path
 
+from chairlift.live.processes.locks import locked
 from chairlift.serving.banner import say
-from chairlift.serving.locks import locked
 
 
 def has_known_fingerprint(path: Path, found: str) -> bool:

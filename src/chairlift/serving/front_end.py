@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chairlift.build import ResolvedModel
+from chairlift.build import ResolvedModel, adapter_registry
 from chairlift.config.cluster_key import read_key
 from chairlift.config.options.rules import make_router
 from chairlift.config.settings import Settings
@@ -107,6 +107,7 @@ async def _front_end(
         client=client,
         created=begun,
         version=VERSION,
+        adapters=adapter_registry(model, folder.adapters),
         engine_silent_s=lambda: min((note.silent_s for note in notes), default=0.0),
         request_log=RequestLog(
             model=model.name,
@@ -134,7 +135,7 @@ async def _front_end(
             await asyncio.wait_for(client.until_ready(), _ENGINE_S)
     apps = [create_app(context)]
     if len(listeners) > 1:
-        apps.append(create_admin_app(load, folder.reloads, client))
+        apps.append(create_admin_app(load, folder.reloads, client, context.adapters))
     sites = list(zip(apps, listeners, strict=True))
     is_orphaned = asyncio.Event()
     serving = asyncio.ensure_future(serve_http(sites, load, stop=is_orphaned))

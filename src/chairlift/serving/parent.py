@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from chairlift.build import check_save_logits, find_model
+from chairlift.build import adapter_registry, check_save_logits, find_model
 from chairlift.config.cluster_key import new_key, read_key
 from chairlift.config.processors import num_processors
 from chairlift.config.settings import MINDSPORE_DEVICES, UNTRIED_DEVICES, Settings
@@ -108,6 +108,9 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             for line in (*summary[1:], *more, example(settings, listener, task)):
                 say(line)
 
+        registry = adapter_registry(model, folder.adapters)
+        if registry is not None:
+            registry.start(settings.lora)
         begun = int(time.time())
         make_rate_limits(folder.rates)
         reloader = Reloader(folder.reloads, started_with, partial(_look, look))

@@ -8,6 +8,7 @@ class RunFolder:
         """`pieces`: a folder in shared memory, for keys and values that move between engines."""
         self.path = path
         self.pieces = pieces or path / "pieces"
+        self.adapters = path / "adapters.json"  # that requests may name
         self.fingerprint = path / "fingerprint"  # of an exact engine, for the next to compare with
         self.counts = path / "counts"
         self.members = f"ipc://{path}/members"  # where the members' list publishes

@@ -120,8 +120,9 @@ def progress(advance: Callable[..., object], **look: Any) -> Iterator[Any]:
 def _add_flag(section: argparse._ArgumentGroup, option: Option) -> None:
     default = DEFAULTS[option.name]
     if option.hint:
-        shown = "" if default is None or "default:" in option.help else f" (default: {default})"
-        section.add_argument(option.flag, metavar=option.hint, help=option.help + shown)
+        shown = "" if default in (None, ()) or "default:" in option.help else f" (default: {default})"
+        action = "append" if default == () else "store"
+        section.add_argument(option.flag, metavar=option.hint, help=option.help + shown, action=action)
     else:
         shown = f" (default: {'on' if default else 'off'})"
         section.add_argument(option.flag, action=argparse.BooleanOptionalAction, help=option.help + shown)

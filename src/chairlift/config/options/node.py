@@ -30,6 +30,9 @@ def node_flags(settings: Settings) -> list[str]:
         if not option.hint:
             found.append(option.flag if value else "--no-" + option.flag.removeprefix("--"))
             continue
+        if isinstance(value, tuple):  # names and folders
+            found += [word for name, path in value for word in (option.flag, f"{name}={path.absolute()}")]
+            continue
         is_file = isinstance(value, Path) or (option.name == "model" and Path(value).expanduser().exists())
         found += [option.flag, str(Path(value).expanduser().absolute() if is_file else value)]
     return found

@@ -46,6 +46,22 @@ def existing_path(value: object) -> Path:
     return path
 
 
+def named_folders(value: object) -> tuple[tuple[str, Path], ...]:
+    """NAME=PATH, several of them in a list, or a map of names to paths."""
+    if isinstance(value, dict):
+        value = [f"{name}={path}" for name, path in value.items()]
+    found = []
+    for each in [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else [None]:
+        name, _, path = each.partition("=") if isinstance(each, str) else ("", "", "")
+        if not name.strip() or not path.strip():
+            raise ValueError("must be NAME=PATH, such as sql=adapters/sql")
+        folder = Path(path).expanduser()
+        if not folder.is_dir():
+            raise ValueError(f"must name an existing folder for {name}")
+        found.append((name, folder))
+    return tuple(found)
+
+
 def new_file(value: object) -> Path:
     if (path := _path(value)).is_dir() or not path.parent.is_dir():
         raise ValueError("must be a file in an existing folder")

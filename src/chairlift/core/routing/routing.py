@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from chairlift.core.packed import packed
+from chairlift.core.routing.adapter_homes import AdapterHomes
 from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
 from chairlift.core.routing.replicas import Replicas
@@ -27,6 +28,7 @@ class Routing:
         self._sent: list[deque[int]] = [deque() for _ in range(count)]  # the work of requests not taken yet
         self._taken = [0] * count  # requests, by its own word
         self._versions = [0] * count  # of the prefixes it has told
+        self._homes = AdapterHomes()
 
     def grow(self) -> None:
         """One replica more, which is not there yet."""
@@ -36,14 +38,20 @@ class Routing:
         self._versions.append(0)
 
     def route(
-        self, tokens: Sequence[int], salt: str, user: str, among: int, num_moved: int = 0, hashes: Sequence[bytes] = ()
-    ) -> int:
+        self, tokens: Sequence[int], salt: str, user: str, among: int, num_moved: int = 0, hashes: Sequence[bytes] = (),
+        adapter: int = 0,
+    ) -> int:  # fmt: skip
         """The replica of `among` (bits, not empty) for a request with these known tokens, which is sent there.
-        `num_moved`: leading tokens that need not be computed anywhere. `hashes`: of their spans, if they were made."""
+        `num_moved`: leading tokens that need not be computed anywhere. `hashes`: of their spans, if they were made.
+        Replicas that have its adapter are preferred."""
         if not hashes and self.needs_hashes(among):
             hashes = span_hashes(packed(tokens), self.span, salt)
-        chosen = self._choose(Asked(len(tokens), self.span, hashes, user), among)
         replicas = self.replicas
+        if adapter:
+            among = self._homes.among(adapter, among, replicas)
+        chosen = self._choose(Asked(len(tokens), self.span, hashes, user), among)
+        if adapter:
+            self._homes.add(adapter, chosen)
         replicas.prefixes.expect(chosen, hashes)
         amount = work(len(tokens)) - work(num_moved)
         self._sent[chosen].append(amount)
@@ -70,6 +78,7 @@ class Routing:
         self._sent[replica].clear()
         self._taken[replica] = self._versions[replica] = 0
         self.replicas.prefixes.clear(replica)
+        self._homes.clear(replica)
         self.replicas.tell(replica, 0, 0)
         self.replicas.set_open(replica, True)
 

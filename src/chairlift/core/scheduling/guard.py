@@ -23,6 +23,7 @@ class Guard:
         self._prefill = prefill
         self._admission = admission
         self.waiting: OrderedDict[RequestId, Progress] = OrderedDict()  # in the order in which they began to wait
+        self.parked: dict[RequestId, Progress] = {}  # of these: not in the policy's order, as they wait for a slot
         self.failures: list[str] = []
         self._is_stale = True  # the admission rule has to look at the running set
         self._set_policy(policy)
@@ -41,24 +42,40 @@ class Guard:
         """Whether no rule has to be asked while all requests decode and none waits."""
         return self._skips_steady and _skips_steady(self._prefill)
 
+    @property
+    def has_ranked(self) -> bool:
+        """Whether requests wait in the policy's order."""
+        return len(self.waiting) > len(self.parked)
+
     def push(self, progress: Progress, now: float) -> None:
         self.waiting[progress.id] = progress
         self._ask(lambda: self._policy.push(progress, now), None, now)
 
     def first(self, now: float) -> Progress | None:
-        if not self.waiting:
+        if not self.has_ranked:
             return None
         chosen = self._ask(lambda: self._waiting(self._policy.first(now)), None, now)
         return chosen or self._waiting(self._policy.first(now))  # by now of Fcfs
 
     def _waiting(self, request: RequestId | None) -> Progress:
-        if request is None or request not in self.waiting:
+        if request is None or request not in self.waiting or request in self.parked:
             raise ValueError(f"first() named {request!r}, which does not wait")
         return self.waiting[request]
 
     def remove(self, progress: Progress, now: float) -> None:
         del self.waiting[progress.id]
+        if self.parked.pop(progress.id, None) is None:
+            self._ask(lambda: self._policy.remove(progress), None, now)
+
+    def park(self, progress: Progress, now: float) -> None:
+        """Take a waiting request out of the policy's order."""
+        self.parked[progress.id] = progress
         self._ask(lambda: self._policy.remove(progress), None, now)
+
+    def unpark(self, progress: Progress, now: float) -> None:
+        """Have it wait in the policy's order again."""
+        del self.parked[progress.id]
+        self._ask(lambda: self._policy.push(progress, now), None, now)
 
     def served(self, progress: Progress, num_prompt: int, num_output: int, now: float) -> None:
         self._ask(lambda: self._policy.served(progress, num_prompt, num_output), None, now)
@@ -128,7 +145,8 @@ class Guard:
             self._note("the policy", error)
             self._set_policy(Fcfs())
             for progress in self.waiting.values():
-                self._policy.push(progress, now)
+                if progress.id not in self.parked:
+                    self._policy.push(progress, now)
             return otherwise
 
     def _note(self, what: str, error: Exception) -> None:

@@ -9,6 +9,7 @@ def check(scheduler: Scheduler) -> None:
     live, limits, size = scheduler.live, scheduler.limits, scheduler.pool.block_size
     windows = limits.windows
     scheduler.tables.check(list(live.values()))
+    scheduler.check_slots()
     assert len(scheduler.running) <= limits.max_running, "more requests run than may"
     forks = [sibling.id for progress in live.values() for sibling in progress.siblings]
     queues = (scheduler.running, scheduler.waiting, scheduler.preempted, scheduler.arriving, scheduler.leaving, forks)

@@ -48,6 +48,7 @@ class Planner:
         self._tables.begin()
         has_moves = self._running_set.leave_asked(now)
         has_yielded = self._running_set.preempt_yielding(now)
+        self._running_set.give_slots(now)
         runnable = self._classify()
         plan = self._plan(runnable, self._allow(runnable, has_yielded, now), now)
         if plan is None and has_moves:
@@ -147,6 +148,9 @@ class Planner:
         running = self._running_set.running
         tables = [running[chunk.request.id].window_blocks for chunk in chunks] if self._per_block > 1 else []
         plan = self._tables.seal(chunks, num_tokens, num_decodes, num_drafting, tables)
+        if not self._running_set.slots.is_empty:
+            adapters, loads = self._running_set.slots.of_plan(chunks)
+            plan = plan._replace(adapters=adapters, loads=loads)
         self.issued[plan.step] = now
         return plan
 

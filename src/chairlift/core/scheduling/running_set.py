@@ -6,6 +6,8 @@ happened is told as events. Does not know what a step computes or what came of i
 """
 
 import math
+from collections.abc import Iterator
+from itertools import chain
 
 from chairlift.core.events import Admitted, Event, Exported, Finished, Forked, Preempted
 from chairlift.core.ids import RequestId
@@ -13,6 +15,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
 from chairlift.core.policy import MemoryView, RequestView
 from chairlift.core.request import FinishReason, Progress, Request, State
+from chairlift.core.scheduling.adapter_slots import AdapterSlots
 from chairlift.core.scheduling.guard import Guard
 from chairlift.core.scheduling.queue import RankedQueue
 from chairlift.core.scheduling.tables import Tables
@@ -36,6 +39,7 @@ class RunningSet:
         self._num_requeued = 0
         self._expiring = RankedQueue()  # live requests with a timeout, the next to expire first
         self._num_promised = 0  # pending forks of running requests
+        self.slots = AdapterSlots(limits.num_adapter_slots)
 
     @property
     def num_free(self) -> int:
@@ -54,6 +58,7 @@ class RunningSet:
         """A prompt begins to wait; its further samples fork from it when it is computed."""
         for progress in (lead, *siblings):
             self.live[progress.id] = progress
+            self.slots.add(progress.request.attributes.adapter)
             if progress.expires is not None:
                 self._expiring.push(progress.id, (progress.expires,))
         if _can_move(lead, siblings) and 0 < lead.request.num_moved < lead.num_known and self.tables.expect(lead):
@@ -114,8 +119,7 @@ class RunningSet:
         compute; if urgent, the rule is not asked."""
         if self.num_free == 0:
             return None
-        returning = self._returning.first()
-        progress = self.preempted[returning] if returning is not None else self.rules.first(now)
+        progress = self._next(now)
         if progress is None or 1 + len(progress.siblings) > self.num_free or progress.awaits_result:
             return None
         found, pool = self.tables.find(progress), self.tables.pool
@@ -130,6 +134,7 @@ class RunningSet:
                 return None
         else:
             self.rules.look_again()
+        self.slots.enter(progress.request.attributes.adapter, self._adapters())
         self.tables.admit(progress, found)
         self._leave_queue(progress, now)
         self.num_admitted += progress.state is State.WAITING
@@ -138,6 +143,35 @@ class RunningSet:
         self._num_promised += len(progress.siblings)
         self.events.append(Admitted(progress.id, now, min(progress.num_computed, len(progress.request.prompt))))
         return progress
+
+    def _next(self, now: float) -> Progress | None:
+        """The request to admit next. Waiting ones whose adapter has no slot are parked until it has."""
+        returning = self._returning.first()
+        if returning is not None:
+            return self.preempted[returning]
+        while (progress := self.rules.first(now)) is not None:
+            adapter = progress.request.attributes.adapter
+            if self.slots.can_enter(adapter, self._adapters()):
+                return progress
+            self.slots.wait(adapter)
+            self.rules.park(progress, now)
+        return None
+
+    def _adapters(self) -> Iterator[int]:
+        """That requests use now: preempted ones return before all others, to the slot they had."""
+        for progress in chain(self.running.values(), self.preempted.values()):
+            yield progress.request.attributes.adapter
+
+    def check_slots(self) -> None:
+        self.slots.check(adapter for adapter in self._adapters() if adapter)
+
+    def give_slots(self, now: float) -> None:
+        """Have requests wait in the policy's order again whose adapters have got a slot."""
+        if not self.slots.queue:
+            return
+        ready = self.slots.turn(self._adapters())
+        for progress in [p for p in self.rules.parked.values() if p.request.attributes.adapter in ready]:
+            self.rules.unpark(progress, now)
 
     def fork(self, lead: Progress, now: float) -> tuple[Request, ...]:
         """This step completes the prompt: its pending forks start from its blocks."""
@@ -153,7 +187,7 @@ class RunningSet:
 
     def preempt_yielding(self, now: float) -> bool:
         """While the running set is full, the policy may have running requests wait again in favour of better ones."""
-        if not self.rules.waiting or self.num_free > 0:
+        if not self.rules.has_ranked or self.num_free > 0:
             return False
         # Members of a search stay together; a request whose last token is in flight is about to leave anyway.
         named = self.rules.yielding(self.running, now)
@@ -178,6 +212,7 @@ class RunningSet:
 
     def roll_back(self, plan: StepPlan, now: float) -> None:
         """Return the requests of the last plan to where they were before it: nothing came of it."""
+        self.slots.undo(plan.loads)
         self.drop_swap_outs(plan)
         moved = {move.target for move in (*plan.swap_ins, *plan.copies)}
         for chunk in plan.chunks:
@@ -256,6 +291,7 @@ class RunningSet:
         if progress.state is State.RUNNING:
             self._leave_running(progress)
         del self.live[progress.id]
+        self.slots.remove(progress.request.attributes.adapter)
         self.rules.left(progress, now)
 
     def _leave_running(self, progress: Progress) -> None:

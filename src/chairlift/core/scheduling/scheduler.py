@@ -8,7 +8,7 @@ which is then in no other plan before the result is in.
 Deterministic: no clock (time comes in as `now`), no randomness, ties by id.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.errors import InvalidConfig
@@ -114,6 +114,11 @@ class Scheduler:
         return self.tables.incoming(request)
 
     @property
+    def adapters(self) -> Mapping[int, int]:
+        """Live requests of each adapter that has any."""
+        return self._running_set.slots.live
+
+    @property
     def counts_users(self) -> bool:
         """Whether its policy goes by what users were served, in other replicas too."""
         return self._rules.counts_users
@@ -158,6 +163,7 @@ class Scheduler:
         """End every request of a plan that could not be carried out."""
         del self._planner.issued[plan.step]
         self._running_set.drop_swap_outs(plan)
+        self._running_set.slots.undo(plan.loads)
         for chunk in plan.chunks:
             for request in (chunk.request, *chunk.samples):
                 progress = self.live.get(request.id)
@@ -168,6 +174,10 @@ class Scheduler:
     def _tell_left(self, plan: StepPlan, now: float) -> None:
         if self._running_set.leaving:
             self._running_set.tell_left(plan.step, now)
+
+    def check_slots(self) -> None:
+        """Raise AssertionError unless every adapter in use is in a slot."""
+        self._running_set.check_slots()
 
     def take_events(self) -> list[Event]:
         events, self._running_set.events = self._running_set.events, []

@@ -130,7 +130,7 @@ class Tables:
         tokens = b""
         if self.pool.has_prefix_index:
             tokens = packed(progress.tokens) if len(progress.tokens) > len(request.prompt) else request.packed.tokens
-        return self.pool.find(request.attributes.cache_salt, tokens, limit)
+        return self.pool.find(request.attributes.prefix_root, tokens, limit)
 
     def grow(self, progress: Progress) -> None:
         """Make room for the next token in a block that no other table lists."""
@@ -181,7 +181,7 @@ class Tables:
             return
         size = self.pool.block_size
         if progress.num_published == 0:
-            progress.content = progress.request.attributes.cache_salt
+            progress.content = progress.request.attributes.prefix_root
         prompt, num_bytes = progress.request.packed, TOKEN_BYTES * size
         for i in range(progress.num_published, num_full):
             tokens = prompt.tokens[i * num_bytes : (i + 1) * num_bytes]

@@ -6,15 +6,14 @@ cleared; then all go on. Aborts and front ends that leave are handled meanwhile.
 same methods. Every request is noted before it is added.
 """
 
-from msgspec.structs import replace
-
 from chairlift.core.engine import Engine
 from chairlift.core.events import Exported
 from chairlift.core.params import SamplingParams
+from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.moving.moves import Moves
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.live.wire.messages import Abort, Move, Output, Submit
-from chairlift.live.wire.switchboard import FrontEnd, Switchboard, log_lost
+from chairlift.live.wire.switchboard import FrontEnd, Switchboard, log_lost, without
 
 HeldRequest = tuple[FrontEnd, Submit]
 _NO_FRONT_END = b""  # no front end has this name
@@ -61,6 +60,10 @@ class Quarantine:
         return self._switchboard.move(front_end, message)
 
     @property
+    def reading(self) -> AdapterReading | None:
+        return self._switchboard.reading
+
+    @property
     def moves(self) -> Moves | None:
         return self._switchboard.moves
 
@@ -72,7 +75,7 @@ class Quarantine:
         for held in (self._suspects, self._cleared, self._others):
             for i, (to, waiting) in enumerate(held):
                 if (to, waiting.key) == (front_end, message.key):
-                    left = _without(waiting, message.sample)
+                    left = without(waiting, message.sample)
                     held[i : i + 1] = [] if left is None else [(to, left)]
                     return
 
@@ -131,12 +134,3 @@ class Quarantine:
         if self._note is not None:
             self._note.take_in(front_end, message.key)
         self._switchboard.submit(front_end, message)
-
-
-def _without(message: Submit, sample: int | None) -> Submit | None:
-    """The request without a sample, or None without all (`sample` None)."""
-    if sample is None:
-        return None
-    outputs = message.outputs if message.outputs is not None else {i: [] for i in range(message.params.num_samples)}
-    left = {i: tokens for i, tokens in outputs.items() if i != sample}
-    return replace(message, outputs=left) if left else None

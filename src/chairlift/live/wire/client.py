@@ -33,6 +33,8 @@ from chairlift.core.routing.replicas import members
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.rules.least_loaded import LeastLoaded
+from chairlift.live.adapters.registry import Adapter
+from chairlift.live.adapters.unloading import Unloads
 from chairlift.live.moving.ticket import Ticket
 from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire import messages
@@ -87,6 +89,7 @@ class EngineClient:
         self._roster = Roster(roles)
         self._service = ServiceTold(self._send_if_ready)
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
+        self._unloads = Unloads(self._ask_to_unload, self._is_adapted)
         self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
         # A request goes on in another replica: why, and whether with its keys and values.
         self.on_moved: Callable[[str, bool], None] = lambda why, with_kv: None
@@ -167,6 +170,7 @@ class EngineClient:
         expires: float | None = None,
         name: str = "",
         is_traced: bool = False,
+        adapter: Adapter | None = None,
     ) -> Generation:
         """Sends a request that fits the engine (`output_room`). Raises `EngineUnavailable` before the first engine and
         after the last. The listener is not called before this returns."""
@@ -176,6 +180,7 @@ class EngineClient:
             params = replace(params, seed=secrets.randbits(64))
         key = next(self._keys)
         submit = Submit(key, prompt, params, max_output, attributes, expires, name, is_traced)
+        submit = submit if adapter is None else messages.with_adapter(submit, adapter)
         generation = self._generations[key] = Generation(self, submit, listener)
         self._place(generation, submit, prompt)
         return generation
@@ -193,6 +198,19 @@ class EngineClient:
     def drain(self, number: int, is_on: bool) -> bool:
         """Asks a replica to be left by its requests, or to take some again; False when it is not there."""
         return any(link.number == number and link.send_if_ready(messages.Drain(is_on)) for link in self._links)
+
+    async def unload(self, adapter: int) -> None:
+        """Has all replicas forget an adapter that is offered no more; returns when its last request has ended."""
+        await self._unloads.wait(adapter)
+
+    def _ask_to_unload(self, adapter: int) -> list[int]:
+        ready = members(self._roster.ready)
+        for replica in ready:
+            self._send(replica, messages.Unload(adapter))
+        return ready
+
+    def _is_adapted(self, adapter: int) -> bool:
+        return any(each.attributes.adapter == adapter for each in self._generations.values())
 
     @property
     def is_ready(self) -> bool:
@@ -248,6 +266,8 @@ class EngineClient:
             generation = self._generations.get(message.key)
             if generation is not None:
                 self._resume(generation, generation.moving or DRAIN, message.ticket)
+        elif isinstance(message, messages.Unloaded):
+            self._unloads.hear(replica, message.adapter)
         elif isinstance(message, messages.Prefixes):
             self._learn(replica, message)
         elif isinstance(message, messages.Draining):
@@ -303,6 +323,7 @@ class EngineClient:
     def _forget_replica(self, replica: int) -> None:
         self._routing.end(replica)
         self._roster.go(replica)
+        self._unloads.lose(replica)
         self._service.go(replica)
         self._watched.go(replica, members(self._roster.ready))
         if not self._roster.ready:
@@ -381,7 +402,9 @@ class EngineClient:
             return
         attributes = generation.attributes
         num_moved = 0 if message.ticket is None else message.ticket.num_tokens
-        replica = self._routing.route(tokens, attributes.cache_salt, attributes.user, takers, num_moved)
+        replica = self._routing.route(
+            tokens, attributes.prefix_root, attributes.user, takers, num_moved, adapter=attributes.adapter
+        )
         for failure in self._routing.failures:
             _log.warning("%s; the least loaded replica is chosen from here on", failure)
         self._routing.failures.clear()

@@ -71,10 +71,12 @@ class EngineProcess:
             public[1].listen(self._socket, public[0], "--address HOST:PORT")
         self._num_unread = 0  # messages
         self._poller: zmq.Poller | None = None
-        if switchboard.moves is not None:
+        wakers = [each.woken for each in (switchboard.moves, switchboard.reading) if each is not None]
+        if wakers:
             self._poller = zmq.Poller()
-            self._poller.register(self._socket, zmq.POLLIN)
-            self._poller.register(switchboard.moves.woken, zmq.POLLIN)
+            for waker in (self._socket, *wakers):
+                self._poller.register(waker, zmq.POLLIN)
+        self._unloading: dict[int, list[FrontEnd]] = {}  # adapters that are to be forgotten, and by whose word
         self._watch_feed = WatchFeed(view, self._send)
         self._told: dict[FrontEnd, tuple[int, int, int]] = {}  # running, waiting and queued, as last sent to each
         self._taken: dict[FrontEnd, int] = {}  # requests of each front end
@@ -96,6 +98,7 @@ class EngineProcess:
             self._await_arrivals()
             self._step()
             self._move()
+            self._unload()
             self._tell_prefixes()
             self._watch_feed.show()
             if self._figures is not None:
@@ -112,6 +115,15 @@ class EngineProcess:
         moves = self._switchboard.moves
         for answer in moves.turn(self._switchboard.take_exported()) if moves is not None else ():
             self._let_go(*answer)
+
+    def _unload(self) -> None:
+        """Forgets adapters whose last request has ended."""
+        reading = self._switchboard.reading
+        for adapter in list(self._unloading):
+            if reading is None or reading.drop(adapter):
+                for front_end in self._unloading.pop(adapter):
+                    if front_end in self._told:
+                        self._send(front_end, messages.Unloaded(adapter))
 
     def _let_go(self, front_end: FrontEnd, key: int, ticket: Ticket | None) -> None:
         self._switchboard.abort(front_end, messages.Abort(key))
@@ -191,6 +203,8 @@ class EngineProcess:
             elif isinstance(message, messages.Move):
                 if not self._switchboard.move(front_end, message):
                     self._let_go(front_end, message.key, None)
+            elif isinstance(message, messages.Unload):
+                self._unloading.setdefault(message.adapter, []).append(front_end)
             elif isinstance(message, messages.Proven):
                 if self._note is not None:
                     self._note.count()
@@ -213,7 +227,7 @@ class EngineProcess:
                     self._figures.show(self._told, is_urgent=True)
 
     def _has_message(self, timeout_ms: int | None) -> bool:
-        """Waits so long, or until a piece was copied."""
+        """Waits so long, or until a piece was copied or an adapter read."""
         if self._poller is None:
             return bool(self._socket.poll(timeout_ms))
         return any(ready is self._socket for ready, _ in self._poller.poll(timeout_ms))

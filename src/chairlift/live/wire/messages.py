@@ -4,7 +4,7 @@ Front end to engine: `Hello` once, then `Submit` and `Abort`. Engine to front en
 one `Step` per step and front end with all of its outputs. A request is named by a key that its front end chose; its n
 samples by their index. A front end with an open live page sends `Watch` and gets a `Snapshot` a second. Where there are
 several replicas, `Step` tells the load too, `Prefixes` what is cached, `Told` figures for operators; `Move` and `Moved`
-take a request to another.
+take a request to another. `Unload` is answered by `Unloaded` once no request has the adapter.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.policy import Service
 from chairlift.core.score import TokenScore
+from chairlift.live.adapters.registry import Adapter
 from chairlift.live.moving.ticket import Ticket
 from chairlift.telemetry.metrics.figures import Figures
 from chairlift.telemetry.phases import Mark
@@ -40,6 +41,7 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
     # Of a suspect: how many engines died busy with nothing else. None: not suspected.
     num_alone: int | None = None
     ticket: Ticket | None = None  # for the keys and values that another engine has computed
+    adapter: Adapter | None = None  # the one that `attributes` numbers, for engines that have not read it
 
 
 class Abort(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -115,6 +117,18 @@ class Draining(msgspec.Struct, tag=True, array_like=True, frozen=True):
     is_on: bool
 
 
+class Unload(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """An adapter is offered no more."""
+
+    adapter: int
+
+
+class Unloaded(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """The engine has forgotten it: its last request has ended."""
+
+    adapter: int
+
+
 class Elsewhere(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """What users were served in other replicas since the message before, as far as this front end sees it."""
 
@@ -170,8 +184,8 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     clock: float = 0.0  # the engine's monotonic clock when this was sent, which is another on another machine
 
 
-ToEngine = Hello | Submit | Abort | Move | Proven | Watch | Explain | AskPrefixes | Drain | Elsewhere
-FromEngine = Ready | Step | Told | Moved | Prefixes | Draining | Snapshot | Explained
+ToEngine = Hello | Submit | Abort | Move | Unload | Proven | Watch | Explain | AskPrefixes | Drain | Elsewhere
+FromEngine = Ready | Step | Told | Moved | Unloaded | Prefixes | Draining | Snapshot | Explained
 
 
 def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:
@@ -186,3 +200,8 @@ def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> 
 def with_scored_prompt(message: Submit) -> Submit:
     """The request once its prompt scores were sent, which are sent once."""
     return msgspec.structs.replace(message, params=dataclasses.replace(message.params, prompt_logprobs=None))
+
+
+def with_adapter(message: Submit, adapter: Adapter) -> Submit:
+    attributes = dataclasses.replace(message.attributes, adapter=adapter.number)
+    return msgspec.structs.replace(message, attributes=attributes, adapter=adapter)

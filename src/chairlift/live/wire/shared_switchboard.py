@@ -16,8 +16,9 @@ from typing import TypeVar
 
 from chairlift.core.attributes import Attributes
 from chairlift.core.params import SamplingParams
+from chairlift.live.adapters.registry import Adapter
 from chairlift.live.processes.interrupts import deferred_interrupts
-from chairlift.live.wire.messages import Abort, Output, Submit
+from chairlift.live.wire.messages import Abort, Output, Submit, with_adapter
 from chairlift.live.wire.switchboard import Switchboard
 
 T = TypeVar("T")
@@ -47,9 +48,13 @@ class SharedSwitchboard:
         self._turn_ended = threading.Condition(threading.RLock())
 
     @contextmanager
-    def asking(self, requests: Sequence[Request] | Sequence[RequestWith]) -> Iterator[Subscription]:
+    def asking(
+        self, requests: Sequence[Request] | Sequence[RequestWith], adapter: Adapter | None = None
+    ) -> Iterator[Subscription]:
         """Submits requests; the end of the context drops them."""
         messages = [Submit(next(self._keys), *request) for request in requests]
+        if adapter is not None:
+            messages = [with_adapter(message, adapter) for message in messages]
         subscription = Subscription([message.key for message in messages])
         try:
             self.do(partial(self._submit, subscription, messages))
@@ -99,7 +104,9 @@ class SharedSwitchboard:
             try:
                 self._do_calls()
                 self._keep(self._switchboard.step().get(_HERE, ()))
-                return bool(subscription.outputs) or self._switchboard.has_work
+                reading = self._switchboard.reading
+                has_work = self._switchboard.has_work or (reading is not None and reading.wait())
+                return bool(subscription.outputs) or has_work
             finally:
                 self._end_turn()
 

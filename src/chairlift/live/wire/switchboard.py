@@ -32,6 +32,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered, room_after
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.resume import resume
+from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.moving.moves import Moves
 from chairlift.live.wire.messages import Abort, Move, Output, Submit, resumed, with_scored_prompt
 from chairlift.telemetry.phases import Change, Mark
@@ -76,6 +77,7 @@ class Switchboard:
         self._immediate: list[tuple[FrontEnd, Output]] = []  # answers that need no step
         self.moves: Moves | None = None  # where requests move between engines
         self._exported: list[Exported] = []
+        self.reading: AdapterReading | None = None  # where requests may have adapters
 
     @property
     def has_work(self) -> bool:
@@ -83,13 +85,18 @@ class Switchboard:
 
     def submit(self, front_end: FrontEnd, message: Submit) -> None:
         """Queues a request that was checked (`output_room`). A search too large for the pool, or a prompt that only
-        fitted the engine before this one, is refused with the next step."""
+        fitted the engine before this one, is refused with the next step. One whose adapter is not in memory is held
+        until it is."""
+        if message.adapter is not None:
+            if self.reading is None:
+                self._refuse(front_end, message, "model", "this engine takes no adapters; start it with --lora-dir")
+                return
+            if self.reading.holds(front_end, message, message.adapter):
+                return
         try:
             samples = self._samples(message)
         except InvalidRequest as error:
-            refused = Output(message.key, 0, None, "error", error=error.message, error_field=error.field)
-            samples_refused = (replace_fields(refused, sample=i) for i in range(message.params.num_samples))
-            self._immediate += [(front_end, output) for output in samples_refused]
+            self._refuse(front_end, message, error.field, error.message)
             return
         groups = [samples] if message.outputs is None else resume(samples, message.outputs)
         for group in groups:
@@ -97,6 +104,26 @@ class Switchboard:
                 self._immediate.append((front_end, Output(message.key, group[0].sample_index, None, "length")))
             else:
                 self._add(front_end, message, group)
+
+    def _refuse(self, front_end: FrontEnd, message: Submit, field: str, why: str) -> None:
+        refused = Output(message.key, 0, None, "error", error=why, error_field=field)
+        samples = range(message.params.num_samples)
+        self._immediate += [(front_end, replace_fields(refused, sample=i)) for i in samples]
+
+    def _take_read(self) -> None:
+        """Goes on with requests whose adapters have been read."""
+        for (front_end, message), fault in self.reading.take() if self.reading is not None else ():
+            if fault is None:
+                self.submit(front_end, message)
+            else:
+                self._refuse(front_end, message, "model", fault)
+
+    def _unhold(self, front_end: FrontEnd, key: int | None = None) -> list[Submit]:
+        """Takes requests of a front end out that wait for their adapters; all of them without a key."""
+        if self.reading is None:
+            return []
+        held = self.reading.remove(lambda each: each.front_end == front_end and key in (None, each.message.key))
+        return [each.message for each in held]
 
     def move(self, front_end: FrontEnd, message: Move) -> bool:
         """Has a request leave with its keys and values; False when it cannot, or had better not."""
@@ -134,6 +161,10 @@ class Switchboard:
 
     def abort(self, front_end: FrontEnd, message: Abort) -> None:
         """Ends a request or one sample without an output. A missing one has already ended."""
+        for held in self._unhold(front_end, message.key):
+            left = without(held, message.sample)
+            if left is not None:
+                self.submit(front_end, left)
         submission = self._submissions.get((front_end, message.key))
         for request in list(submission.requests) if submission is not None else ():
             if message.sample is None or self._recipients[request].sample == message.sample:
@@ -143,12 +174,14 @@ class Switchboard:
         """Ends the requests of a front end that is gone."""
         self._immediate = [(to, output) for to, output in self._immediate if to != front_end]
         lost = [submission for (to, _), submission in self._submissions.items() if to == front_end]
-        log_lost(front_end, len(lost))
+        log_lost(front_end, len(lost) + len(self._unhold(front_end)))
         for request in [request for submission in lost for request in submission.requests]:
             self._end(request)
 
     def withdraw(self, front_end: FrontEnd, key: int) -> Submit:
         """Takes a request out of the engine; submitting the result resumes it."""
+        for held in self._unhold(front_end, key):
+            return held
         submission = self._submissions[front_end, key]
         live = self.engine.scheduler.live
         progresses = {self._recipients[request].sample: live[request] for request in submission.requests}
@@ -160,7 +193,8 @@ class Switchboard:
 
     def open_keys(self) -> list[tuple[FrontEnd, int]]:
         """Front end and key of every request that has not ended."""
-        return list(self._submissions)
+        held = () if self.reading is None else (each for group in self.reading.held.values() for each in group)
+        return [*self._submissions, *((each.front_end, each.message.key) for each in held)]
 
     def keys_of(self, requests: Iterable[RequestId]) -> dict[FrontEnd, set[int]]:
         """Their keys, by front end."""
@@ -180,6 +214,7 @@ class Switchboard:
     def step(self) -> dict[FrontEnd, list[Output]]:
         """One step of the engine; the outputs of each front end."""
         outputs: dict[FrontEnd, list[Output]] = {}
+        self._take_read()
         for front_end, answer in self._immediate:
             outputs.setdefault(front_end, []).append(answer)
         self._immediate.clear()
@@ -271,6 +306,15 @@ class Switchboard:
         others = replace(params, prompt_logprobs=None)  # the prompt is scored once, for the first sample
         more = range(1, params.num_samples)
         return lead, *(replace(lead, id=next(self._ids), params=others, sample_index=i) for i in more)
+
+
+def without(message: Submit, sample: int | None) -> Submit | None:
+    """The request without a sample, or None without all (`sample` None)."""
+    if sample is None:
+        return None
+    outputs = message.outputs if message.outputs is not None else {i: [] for i in range(message.params.num_samples)}
+    left = {i: tokens for i, tokens in outputs.items() if i != sample}
+    return replace_fields(message, outputs=left) if left else None
 
 
 def log_lost(front_end: FrontEnd, num: int) -> None:

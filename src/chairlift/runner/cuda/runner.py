@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 import triton
@@ -24,6 +25,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import HostMemory, RunnerFailed
+from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.step.device import DevicePart, OnLogits
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
@@ -58,13 +60,14 @@ class CudaRunner:
     def __init__(
         self, model: PagedModel, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
         exact: bool = False, matchers: Matchers | None = None, max_graphs: int = MAX_GRAPHS,
-        orders: Orders | None = None,
+        orders: Orders | None = None, adapters: AdapterStore[Any] | None = None,
     ) -> None:  # fmt: skip
         """exact: the model's operations are. matchers: for structured answers. max_graphs: captured steps that are
-        kept. orders: to the other ranks, where several compute the model."""
+        kept. orders: to the other ranks, where several compute the model. adapters: of the host."""
         if limits.max_drafts:
             raise InvalidConfig("drafts are not checked on a GPU")
-        part = DevicePart(model, kv, device, limits, flash, exact, max_graphs)
+        part = DevicePart(model, kv, device, limits, flash, exact, max_graphs, adapters)
+        self._slots = part.slots
         self.device: DevicePart | RankedDevice = part if orders is None else RankedDevice(part, orders)
         self.host = HostPart(self.device.num_rows, self.device.table_width, kv.block_size, limits.windows)
         # The blocks of other ranks lie in their memories.
@@ -85,6 +88,9 @@ class CudaRunner:
                 return
             if self._matchers is not None:
                 self._matchers.expect(plan)
+            if plan.loads:
+                assert self._slots is not None
+                self._slots.load(plan.loads)
             launched = self.device.launch(self.host.input_of(plan), self.uses_graphs, self._hook(plan))
             if len(launched.step.sampling.structured):
                 step = _Step(plan, launched)

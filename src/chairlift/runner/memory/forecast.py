@@ -15,6 +15,7 @@ from chairlift.config.source import Source
 from chairlift.config.tensors import num_parameters
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
+from chairlift.runner.cuda.adapters.layout import slot_numbers
 from chairlift.runner.kernels import pick_kernels, pick_kv_dtype
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.machine import hardware
@@ -67,6 +68,8 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     own = config.layers if config.fallback is None else ()
     heads = {(layer.attention.rotation, layer.attention.head_dim) for layer in own}
     weights += 4 * limits.max_model_len * sum(head_dim for _, head_dim in heads)  # tables of rotations
+    if limits.num_adapter_slots and device.kind == "cuda":
+        weights += limits.num_adapter_slots * slot_numbers(config, settings.max_lora_rank) * dtype.itemsize
     block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype, groups)
     share = (settings.memory or SHARE) if device.kind == "cuda" else None
     num_fitting = None

@@ -40,6 +40,7 @@ def limits_without_pool(
         max_step_prompts=settings.max_step_prompts,
         window=groups.window * has_windows,
         num_window_groups=groups.num_window_groups * has_windows,
+        num_adapter_slots=settings.max_loras if settings.has_adapters else 0,
     )
 
 

@@ -4,6 +4,7 @@ Always: each row of a result is computed from its own inputs in a fixed order, s
 rows of the batch nor on the number of threads. Tensors are on the CPU.
 """
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,6 +46,12 @@ class NativeOps:
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return PackedWeight(self._library, self.calls, self._arena, matrix, bias)
+
+    def apart(self) -> "NativeOps":
+        """The same, with memory of their own for the weights that they make."""
+        ops = copy.copy(self)
+        ops._arena = Arena(mapping_bytes=1)
+        return ops
 
     @property
     def block_types(self) -> frozenset[int]:

@@ -19,16 +19,17 @@ _PANEL = _STEP = 32  # as in linear.c and product.c, where a panel's depth is no
 
 
 class Arena:
-    """Allocates memory for matrices. Large pages make reading them a fifth faster."""
+    """Allocates memory for matrices, in mappings of at least so many bytes. Large pages make reading a fifth faster."""
 
-    def __init__(self) -> None:
+    def __init__(self, mapping_bytes: int = _MAPPING_BYTES) -> None:
+        self._mapping_bytes = mapping_bytes
         self._mapping = torch.empty(0, dtype=torch.bfloat16)
         self._used = 0
 
     def take(self, num_items: int) -> Tensor:
         """Memory for so many numbers of two bytes."""
         if self._used + num_items > len(self._mapping):
-            self._mapping = _map(max(_MAPPING_BYTES, 2 * num_items))
+            self._mapping = _map(max(self._mapping_bytes, 2 * num_items))
             self._used = 0
         taken = self._mapping[self._used : self._used + num_items]
         self._used += num_items

@@ -5,9 +5,12 @@ Always: ranks of one engine choose the same, each for its part of the model.
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from chairlift.config.adapters.adapter import read_adapter
 from chairlift.config.gguf.header import read_header
 from chairlift.config.kv_groups import KvGroups, kv_groups
 from chairlift.config.model import ModelConfig
@@ -15,6 +18,8 @@ from chairlift.config.settings import Settings
 from chairlift.config.shards import Rank, shard
 from chairlift.config.source import Source
 from chairlift.core.limits import Limits
+from chairlift.runner.adapters.low_rank import make_host_adapter
+from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.kernels import (
     check_exact,
@@ -170,3 +175,17 @@ def open_tensors(
     if source.kind == "gguf":
         return GgufTensors(read_header(source.path), threads)
     return CkptTensors(source.path) if source.kind == "ckpt" else HfTensors(source.path)
+
+
+def adapter_store(settings: Settings, config: ModelConfig, chosen: Choices) -> AdapterStore[Any]:
+    """The adapters of the host, as the device's slots take them."""
+
+    def read(folder: Path) -> Any:
+        spec = read_adapter(folder, config, settings.max_lora_rank)
+        if chosen.kernels != "triton":
+            return make_host_adapter(spec, chosen.ops, chosen.dtype)
+        from chairlift.runner.cuda.adapters.slots import make_flat_adapter
+
+        return make_flat_adapter(spec, config, chosen.dtype, chosen.device)
+
+    return AdapterStore(read, settings.lora_memory, settings.max_lora_rank)

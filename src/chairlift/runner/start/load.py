@@ -16,7 +16,7 @@ from chairlift.config.shards import Rank
 from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
-from chairlift.core.ports import DeviceLost, HostMemory, Runner, RunnerFailed, RunnerFull
+from chairlift.core.ports import AdapterMemory, DeviceLost, HostMemory, Runner, RunnerFailed, RunnerFull
 from chairlift.core.step_times import StepTimes
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.fingerprint import fingerprint
@@ -32,7 +32,7 @@ from chairlift.runner.memory.sizing import lowered, num_host_blocks, with_pool
 from chairlift.runner.model import Decoder, PagedModel
 from chairlift.runner.ranks.first import Crew, Ranks
 from chairlift.runner.sampling.matchers import Matchers
-from chairlift.runner.start.choices import choose, load_fallback_model, load_model
+from chairlift.runner.start.choices import adapter_store, choose, load_fallback_model, load_model
 from chairlift.runner.start.warm_up import time_recovery, warm_up
 from chairlift.runner.weights.quantize import STORED
 from chairlift.text.find import load_tokenizer
@@ -60,6 +60,7 @@ class Loaded:
     block_copy_s: float = 0.0  # moving one block one way
     step_times: StepTimes = ()  # computing a prompt
     num_ranks: int = 1  # processes that compute the model together
+    adapters: AdapterMemory | None = None  # None: requests have none
     makes: str = ""  # what is made instead of text
 
 
@@ -78,6 +79,9 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
         kernels, chosen.ops, device, dtype, chosen.kv_dtype, chosen.weight_format, chosen.config, limits,
         settings.exact,
     )  # fmt: skip
+    if settings.has_adapters and config.fallback is not None:
+        raise InvalidConfig("lora: adapters are not supported for models that transformers runs; leave --lora out")
+    adapters = adapter_store(settings, config, chosen) if settings.has_adapters else None
     matchers = Matchers(partial(_vocabulary, settings, source, config), config.vocab_size, 2 * limits.max_running)
     try:
         model: PagedModel
@@ -101,7 +105,9 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
                 chosen.config, limits.num_blocks, limits.block_size, chosen.kv_dtype, device, num_host_blocks,
                 chosen.kv_groups,
             )  # fmt: skip
-            return make_runner(kernels, model, kv, device, limits, chosen.flash, settings.exact, matchers, max_graphs)
+            return make_runner(
+                kernels, model, kv, device, limits, chosen.flash, settings.exact, matchers, max_graphs, adapters
+            )
 
         budget = num_fitting = None
         max_graphs = MAX_GRAPHS
@@ -149,6 +155,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
         block_copy_s=block_copy_s,
         step_times=step_times,
         num_ranks=rank.count,
+        adapters=adapters,
     )
 
 

@@ -4,11 +4,13 @@ They write to the first blocks, so they must run before any request, or on a cac
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from chairlift.core.attributes import Attributes
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
-from chairlift.core.plan import Chunk, StepPlan
+from chairlift.core.plan import AdapterSlot, Chunk, StepPlan
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 
@@ -37,6 +39,19 @@ def synthetic_step(
         chunks.append(Chunk(request, start, count, tokens, end, own, len(own), (request,)))
     tables = (window_blocks,) * len(chunks) if num_groups else ()
     return StepPlan(0, tuple(chunks), (), sum(count for _, count in spans), num_decodes, window_tables=tables)
+
+
+def with_adapter(plan: StepPlan) -> StepPlan:
+    """The same step with an adapter in the first slot, which is empty and adds nothing."""
+
+    def adapted(request: Request) -> Request:
+        return replace(request, attributes=Attributes(adapter=-1))
+
+    chunks = [
+        chunk._replace(request=adapted(chunk.request), samples=tuple(map(adapted, chunk.samples)))
+        for chunk in plan.chunks
+    ]
+    return plan._replace(chunks=tuple(chunks), adapters=(AdapterSlot(-1, 0),))
 
 
 def run(runner: Runner, plan: StepPlan) -> None:

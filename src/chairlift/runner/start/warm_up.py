@@ -10,7 +10,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import BlockCopy, StepPlan
 from chairlift.core.ports import Runner
 from chairlift.core.step_times import StepTimes
-from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, run, synthetic_step
+from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, run, synthetic_step, with_adapter
 
 _DECODES = (1, 2, 4, 8, 16, 32, 64)
 _PROMPTS = (8, 32, 128)
@@ -36,6 +36,8 @@ def warm_up(runner: Runner, limits: Limits, has_shapes: bool = True) -> None:
     """`has_shapes`: the kernels do something once for each shape, which the native ones do not."""
     for plan in steps(limits, isinstance(runner, Preparing)) if has_shapes else _steps(limits, _FEW[-1:], _FEW[:1]):
         run(runner, plan)
+        if limits.num_adapter_slots and isinstance(runner, Preparing):
+            run(runner, with_adapter(plan))
 
 
 def steps(limits: Limits, can_wait: bool) -> list[StepPlan]:

@@ -38,6 +38,12 @@ def batch_of(
     ends = np.cumsum(num_sampled)
     logit_rows = np.repeat(starts[1:] - ends, num_sampled) + np.arange(num_sampled.sum())
 
+    adapters = None
+    if plan.adapters:
+        slots_of = dict(plan.adapters)
+        each = np.fromiter((slots_of.get(chunk.request.attributes.adapter, -1) for chunk in chunks), np.int64)
+        adapters = torch.from_numpy(np.repeat(each, counts)).to(device)
+
     def put(values: NDArray[np.int64], dtype: torch.dtype) -> torch.Tensor:
         return torch.from_numpy(values).to(device, dtype)
 
@@ -55,6 +61,7 @@ def batch_of(
         num_decodes=plan.num_decodes,
         max_context=int(contexts.max()),
         logit_rows=put(logit_rows, torch.int64) if len(logit_rows) < starts[-1] else None,
+        adapters=adapters,
     )
     if not num_window_groups:
         return batch

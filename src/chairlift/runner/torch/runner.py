@@ -19,7 +19,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import DeviceLost, HostMemory, RunnerFailed, RunnerFull
 from chairlift.core.request import Request
-from chairlift.runner.hooks import LogitsHook
+from chairlift.runner.hooks import LoadsAdapters, LogitsHook
 from chairlift.runner.kv_cache import Cache, KvCache
 from chairlift.runner.memory.full import is_full
 from chairlift.runner.model import Model, OnLayer, nothing
@@ -34,8 +34,11 @@ Kv = TypeVar("Kv", bound=Cache)
 
 
 class TorchRunner:
-    def __init__(self, model: Model[Kv], kv: Kv, device: torch.device, matchers: Matchers | None = None) -> None:
-        """matchers: for requests whose answers are held to a shape."""
+    def __init__(
+        self, model: Model[Kv], kv: Kv, device: torch.device, matchers: Matchers | None = None,
+        slots: LoadsAdapters | None = None,
+    ) -> None:  # fmt: skip
+        """matchers: for requests whose answers are held to a shape. slots: for their adapters."""
         self._model: Model[Any] = model
         self._kv = kv
         self._device = device
@@ -43,6 +46,7 @@ class TorchRunner:
         self._previous: dict[RequestId, int] = {}
         self._table = BatchTable()
         self._matchers = matchers
+        self._slots = slots
         self.on_logits: LogitsHook | None = None
         self.on_layer: OnLayer = nothing
 
@@ -60,6 +64,9 @@ class TorchRunner:
                 began = time.monotonic()
                 if self._matchers is not None:
                     self._matchers.expect(plan)
+                if plan.loads:
+                    assert self._slots is not None
+                    self._slots.load(plan.loads)
                 self._kv.move_blocks(plan.swap_outs, plan.swap_ins, plan.copies)
                 if not plan.chunks:
                     self._previous = {}

@@ -14,7 +14,7 @@ from chairlift.server.openai.reply import check_model
 
 async def models(http: Request) -> Response:
     context = context_of(http)
-    names = context.model_names
+    names = context.names()
     return json_response(ModelPage([_info(context, name) for name in names], False, names[0], names[-1]))
 
 

@@ -26,12 +26,12 @@ MAX_TOKENS = 262_144  # of a text to tokenize or detokenize; more if the context
 
 async def welcome(http: Request) -> Response:
     context = context_of(http)
-    return json_response(Welcome(f"chairlift {context.version}", list(context.model_names)))
+    return json_response(Welcome(f"chairlift {context.version}", context.names()))
 
 
 async def models(http: Request) -> Response:
     context = context_of(http)
-    return json_response(ModelList(data=[_card(context, name) for name in context.model_names]))
+    return json_response(ModelList(data=[_card(context, name) for name in context.names()]))
 
 
 async def model(http: Request) -> Response:
@@ -107,6 +107,7 @@ def _card(context: ServerContext, name: str) -> ModelCard:
         id=name,
         created=context.created,
         root=root,
+        parent=None if name in context.model_names else context.model_names[0],
         max_model_len=max_model_len(context),
         tool_format=None if context.format is None else context.format.name,
         exact=context.settings.exact,

@@ -117,6 +117,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     owned_by: str = "chairlift"
     root: str
+    parent: str | None = None  # of an adapter: its model
     max_model_len: int
     tool_format: str | None  # how calls of tools are written; null: the model has no chat template
     exact: bool  # answers have the same bits whatever shares their steps

@@ -17,7 +17,6 @@ from chairlift.server.admission.api_keys import key_of
 from chairlift.server.admission.gate import TimeLimit
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
-from chairlift.server.errors import UnknownModel
 from chairlift.server.naming import NO_NAMES
 from chairlift.server.openai.objects import CachedTokens, ReasoningTokens, Usage
 from chairlift.server.openai.requests import ChatRequest, GenerationRequest
@@ -71,6 +70,7 @@ class Reply:
         self.id = id_prefix + secrets.token_hex(16)
         self.created = int(time.time())
         self.model = request.model or context.model_names[0]
+        adapter = context.adapter(request.model)
         engine = context.client.info
         self.fingerprint = None if engine is None else engine.fingerprint
         self.request = request
@@ -93,6 +93,7 @@ class Reply:
                 default_tokens=default_tokens,
                 read_as=read_as,
                 names=names,
+                adapter=adapter,
             )
             for prompt in prompts
         ]
@@ -160,6 +161,5 @@ class _Collector:
 
 
 def check_model(context: ServerContext, model: str | None) -> None:
-    if model is not None and model not in context.model_names:
-        names = ", ".join(context.model_names)
-        raise UnknownModel(f"model: {model[:200]!r} is not served here; served: {names}")
+    """Raises `UnknownModel` where nothing of this name is served."""
+    context.adapter(model)

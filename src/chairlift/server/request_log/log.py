@@ -52,6 +52,8 @@ class RequestLog:
                     latencies = record.latencies(answer)
                     if latencies is not None:
                         self.metrics.finished(len(answer.prompt), answer.num_output, *latencies)
+                        if answer.adapter is not None:
+                            self.metrics.adapted(answer.adapter.name, len(answer.prompt), answer.num_output)
                 self.metrics.ended(route, outcome, reason)
             if self.logs:
                 self._write(scope, record, route, outcome, reason)
@@ -77,6 +79,8 @@ class RequestLog:
         }
         if record.ignored:
             fields["ignored"] = names_of(record)
+        if record.answers and record.answers[0].adapter is not None:
+            fields["adapter"] = record.answers[0].adapter.name
         key: ApiKey | None = scope.get("api_key")
         if key is not None:
             fields["key"] = key.name

@@ -163,7 +163,7 @@ class ReplicaRun:
         attributes = request.attributes
         tokens = request.prompt + request.output
         hashes = self._hashes(request) if self.routing.needs_hashes(among) and not request.output else ()
-        index = self.routing.route(tokens, attributes.cache_salt, attributes.user, among, hashes=hashes)
+        index = self.routing.route(tokens, attributes.prefix_root, attributes.user, among, hashes=hashes)
         replica = self.replicas[index]
         assert replica is not None
         before = replica.wake_at
@@ -176,7 +176,7 @@ class ReplicaRun:
     def _hashes(self, request: Request) -> list[bytes]:
         """Of its prompt's spans, made once for the router and for the news of its replica."""
         prompt, span = request.packed, self._span
-        hashes = span_hashes(prompt.tokens, span, request.attributes.cache_salt)
+        hashes = span_hashes(prompt.tokens, span, request.attributes.prefix_root)
         prompt.hashes = dict(zip(range(span, span * len(hashes) + 1, span), hashes, strict=True))
         return hashes
 

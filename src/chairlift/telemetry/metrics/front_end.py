@@ -6,6 +6,8 @@ from pathlib import Path
 from chairlift.telemetry.metrics.parent import front_end_role
 from chairlift.telemetry.metrics.store import FLUSH_S, Store
 
+_MAX_ADAPTERS = 100  # labels
+
 
 class FrontEndMetrics:
     """Shown a tenth of a second later at most. For the event loop alone."""
@@ -21,6 +23,7 @@ class FrontEndMetrics:
         # From the start, so that their rise shows.
         self._store.counter("chairlift_connections_refused_total", "503")
         self._store.counter("chairlift_requests_moved_total", "death", "computed")
+        self._adapters: set[str] = set()  # that have a label
         self._will_flush = False
 
     def responded(self, route: str, code: int) -> None:
@@ -46,6 +49,16 @@ class FrontEndMetrics:
         self._duration.add(total_s)
         self._prompt.add(num_prompt)
         self._generated.add(num_generated)
+
+    def adapted(self, adapter: str, num_prompt: int, num_generated: int) -> None:
+        """A prompt was answered with an adapter. The first that come have their own label."""
+        if adapter not in self._adapters:
+            if len(self._adapters) >= _MAX_ADAPTERS:
+                adapter = "other"
+            self._adapters.add(adapter)
+        self._store.counter("chairlift_adapter_requests_total", adapter).add()
+        self._store.counter("chairlift_adapter_tokens_total", adapter, "prompt").add(num_prompt)
+        self._store.counter("chairlift_adapter_tokens_total", adapter, "generated").add(num_generated)
 
     def moved(self, why: str, with_kv: bool) -> None:
         """A request goes on in another replica."""

@@ -47,6 +47,13 @@ _FRONT_END = (
     Series(
         "chairlift_requests_moved_total", "counter", "Requests that went on in another replica, and why.", ("why", "kv")
     ),
+    Series(
+        "chairlift_adapter_requests_total", "counter",
+        "Finished requests of each adapter; of the hundred first, all more are other.", ("adapter",),
+    ),
+    Series(
+        "chairlift_adapter_tokens_total", "counter", "Tokens of these: of prompts, and generated.", ("adapter", "kind")
+    ),
     Series("chairlift_trace_spans_total", "counter", "Spans for OpenTelemetry, sent or dropped.", ("outcome",)),
 )  # fmt: skip
 _ENGINE = (

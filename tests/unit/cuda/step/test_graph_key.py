@@ -24,7 +24,7 @@ def decodes(keys: GraphKeys, count: int, max_context: int = 1) -> GraphKey:
 
 @pytest.mark.parametrize("longest", [3, 48, 64, 65, 300, 512, 5000])
 def test_decodes_in_short_contexts_are_prepared_however_long_contexts_may_be(longest: int) -> None:
-    wanted = {(rung, rung, choose_tiling(rung, 1 << (n - 1).bit_length(), True), 0, rung)
+    wanted = {GraphKey(rung, rung, choose_tiling(rung, 1 << (n - 1).bit_length(), True), 0, rung)
               for rung in (1, 2, 4, 8) for n in range(1, min(longest, 4096) + 1)}  # fmt: skip
     assert {key for key in make_keys(6, longest).likely if not key.num_tiles} == wanted
 

@@ -110,5 +110,5 @@ def _arrays(step: StepInput) -> list[np.ndarray]:
 def test_bytes_of_another_kind_are_refused() -> None:
     data = bytearray(step_of([make_request(1, range(3))], 5).to_bytes())
     data[8] += 1
-    with pytest.raises(ValueError, match="not a step input of version 2"):
+    with pytest.raises(ValueError, match="not a step input of version 3"):
         StepInput.from_bytes(bytes(data))

@@ -80,6 +80,19 @@ def test_a_gpu_s_cache_is_cut_as_a_load_cuts_it(tmp_path: Path, monkeypatch: pyt
     assert forecast(Settings(num_blocks=77), source, config, device).limits.num_blocks == 77
 
 
+def test_slots_for_adapters_are_planned_on_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(ONE_BILLION))
+    source = Source("folder", tmp_path, "one")
+    config, device = load_model_config(source), find_device("h100", None)
+    plain, adapted = (
+        forecast(settings, source, config, device)
+        for settings in (Settings(), Settings(lora_dir=tmp_path, max_loras=4, max_lora_rank=20))
+    )
+    each = 16 * (3 * 2048 + 2048 + 2 * 2048 + 8192 + 3072 + 2048 + 2 * 8192 + 2048)  # numbers of A and B for a rank
+    assert adapted.budget.weights - plain.budget.weights == 4 * 32 * each * 2
+    assert adapted.limits.num_adapter_slots == 4
+
+
 def test_a_device_here_is_queried(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeGpu(total=30 * GIB, taken=3 * GIB).install(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

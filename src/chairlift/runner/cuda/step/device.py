@@ -11,11 +11,14 @@ Always: step inputs are carried out in order on one stream. Knows nothing of pla
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from chairlift.core.limits import Limits
+from chairlift.runner.adapters.store import AdapterStore
+from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.exact import scores as exact_scores
 from chairlift.runner.cuda.experts.experts import kernel_kinds
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
@@ -24,7 +27,7 @@ from chairlift.runner.cuda.ops import CudaOps, kernel_rows
 from chairlift.runner.cuda.sampling.sampler import CudaSampler, mask_rows
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.forward import Forward
-from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKeys
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKey, GraphKeys
 from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep, read_back
 from chairlift.runner.cuda.step.input import StepInput
@@ -40,9 +43,9 @@ OnLogits = Callable[[Tensor], None]  # gets logits, a row for each sample, befor
 class DevicePart:
     def __init__(
         self, model: PagedModel, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
-        exact: bool = False, max_graphs: int = MAX_GRAPHS,
+        exact: bool = False, max_graphs: int = MAX_GRAPHS, adapters: AdapterStore[Any] | None = None,
     ) -> None:  # fmt: skip
-        """exact: the model's operations are. max_graphs: captured steps that are kept."""
+        """exact: the model's operations are. max_graphs: captured steps that are kept. adapters: of the host."""
         width = -(-limits.max_model_len // kv.block_size)
         self._model = model
         if isinstance(model.ops, CudaOps):
@@ -55,7 +58,11 @@ class DevicePart:
         self.num_rows, self.table_width = 2 * limits.max_running + 15, width  # for requests
         self._memory = memory = StepMemory(self.num_rows + 1, width, most, device, kv.num_window_groups)
         self._planner = None if flash is None else FlashPlanner(flash, memory.tables, most, self._keys.max_decodes)
-        self._forward = Forward(self._model, kv, memory)
+        self.slots: CudaSlots | None = None
+        if adapters is not None:
+            num_slots, max_rows = limits.num_adapter_slots, max(most, self._keys.max_samples)
+            self.slots = CudaSlots(adapters, model.config, model.dtype, device, num_slots, max_rows)
+        self._forward = Forward(self._model, kv, memory, self.slots)
         self._graphs = Graphs(self._forward, memory, self._keys, limits.vocab_size, max_graphs)
         self._sampling = CudaSampler(memory.tables, kv.tokens, memory.last, self._measure)
         self._pinned = pinned_ring(most, torch.int64, device)  # for sampled tokens
@@ -90,24 +97,38 @@ class DevicePart:
         if not len(step.prompt_spans) and (planner is None or chunks is None or planner.can_capture(step)):
             max_context = step.max_context if chunks is None else 1  # FlashInfer splits as it likes
             key = self._keys.of(step.num_tokens, step.num_short, max_context, len(step.tiles), step.num_samples)
+        has_adapters = len(step.adapters) > 0
+        if key is not None and has_adapters:
+            key = key._replace(has_adapters=True)
         self._memory.send(step, key)
+        if has_adapters:
+            self._send_adapters(step, key)
         planned = planner.plan(step, chunks, key and key.num_tokens) if planner and chunks else None
         prompt_scores: list[Scores] = []
         if key is None:
             tiling = self._keys.tiling_of(step.num_short, step.max_context)
             rows = self._forward.logit_rows(step.num_samples)
             if len(step.prompt_spans):  # their scores take all rows
-                hidden = self._forward.hidden(step.num_tokens, step.num_short, tiling, planned)
+                hidden = self._forward.hidden(
+                    step.num_tokens, step.num_short, tiling, planned, has_adapters=has_adapters
+                )
                 prompt_scores = score_prompts(step.prompt_targets(), hidden, self._model, self._measure)
                 hidden = hidden.index_select(0, rows)
             else:
-                hidden = self._forward.hidden(step.num_tokens, step.num_short, tiling, planned, rows)
+                hidden = self._forward.hidden(step.num_tokens, step.num_short, tiling, planned, rows, has_adapters)
             logits, tokens = self._forward.choose(hidden)
         else:
             logits, tokens = (self._graphs if uses_graphs else self._forward).run(key, planned)
         if on_logits is not None:
             on_logits(logits[: step.num_samples])
         return LaunchedStep(step, logits, tokens, prompt_scores)
+
+    def _send_adapters(self, step: StepInput, key: GraphKey | None) -> None:
+        assert self.slots is not None
+        is_cut = key.is_cut if key is not None else not len(step.prompt_spans)
+        shape: StepInput | GraphKey = step if key is None else key
+        logit_rows = step.columns.logit_rows if is_cut else None
+        self.slots.send(step.adapters, shape.num_tokens, logit_rows, shape.num_samples)
 
     def capture_one(self) -> bool:
         """Captures one more of the likely steps; False when there is none."""

@@ -10,6 +10,8 @@ import torch
 import triton
 from torch import Tensor
 
+from chairlift.runner.adapters.model import adapted
+from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.attention.tiling import Tiling
 from chairlift.runner.cuda.flashinfer.planner import FlashPlan
 from chairlift.runner.cuda.sampling.argmax import argmax_kernel
@@ -18,24 +20,29 @@ from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.graph_key import GraphKey
 from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import PagedModel
+from chairlift.runner.model import Decoder, PagedModel
 
 _REMEMBERED = 256  # tokens that one program looks up
 _TILE = 16384  # logits that are looked at in one go
 
 
 class Forward:
-    def __init__(self, model: PagedModel, kv: KvCache, memory: StepMemory) -> None:
+    def __init__(self, model: PagedModel, kv: KvCache, memory: StepMemory, slots: CudaSlots | None = None) -> None:
+        """slots: where rows may have adapters."""
         self._model = model
+        self._adapted = model
+        if slots is not None:
+            assert isinstance(model, Decoder)
+            self._adapted = adapted(model, slots)
         self._kv = kv
         self._memory = memory
 
     def run(self, key: GraphKey, planned: FlashPlan | None) -> tuple[Tensor, Tensor]:
         """A step that is captured or could be -> (logits, tokens) of its samples."""
-        rows = self.logit_rows(key.num_samples)
-        if key.num_samples < key.num_tokens:
-            return self.choose(self.hidden(key.num_tokens, key.num_short, key.tiling, planned, rows))
-        hidden = self.hidden(key.num_tokens, key.num_short, key.tiling, planned)
+        rows, shape = self.logit_rows(key.num_samples), (key.num_tokens, key.num_short, key.tiling, planned)
+        if key.is_cut:
+            return self.choose(self.hidden(*shape, rows, key.has_adapters))
+        hidden = self.hidden(*shape, has_adapters=key.has_adapters)
         return self.choose(hidden if len(hidden) == 1 else hidden.index_select(0, rows))
 
     def logit_rows(self, num_samples: int) -> Tensor:
@@ -45,7 +52,7 @@ class Forward:
 
     def hidden(
         self, num_tokens: int, num_short: int, tiling: Tiling, planned: FlashPlan | None,
-        logit_rows: Tensor | None = None,
+        logit_rows: Tensor | None = None, has_adapters: bool = False,
     ) -> Tensor:  # fmt: skip
         """What the head reads, of these rows, or of every token; num_short: rows in front that no tile answers."""
         columns, last = self._memory.columns, self._memory.last
@@ -66,7 +73,8 @@ class Forward:
             replace(batch, slots=own, tables=tables)
             for own, tables in zip(self._memory.window_slots[:, :num_tokens], self._memory.window_tables, strict=True)
         ]
-        return self._model.hidden(replace(batch, windows=tuple(views)) if views else batch, self._kv)
+        model = self._adapted if has_adapters else self._model
+        return model.hidden(replace(batch, windows=tuple(views)) if views else batch, self._kv)
 
     def choose(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """What the head reads of each sample -> (logits, their argmax); -1 where logits are not numbers."""

@@ -1,5 +1,5 @@
 """Which captured step a step runs as: the number of its tokens, of those that are computed row by row, of its tiles of
-queries and of its samples, and the tiling of contexts.
+queries and of its samples, the tiling of contexts, and whether rows have adapters.
 
 Always: what is captured for a key computes every step that has it. Each key is a graph to capture, so there are few:
 tokens are padded to a rung of the ladder, tiles to what as many tokens may have, all else to powers of two, and more
@@ -58,6 +58,12 @@ class GraphKey(NamedTuple):
     tiling: Tiling
     num_tiles: int
     num_samples: int
+    has_adapters: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Only rows whose logits are wanted go on after the last attention."""
+        return self.num_samples < self.num_tokens
 
 
 class GraphKeys:

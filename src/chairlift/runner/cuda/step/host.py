@@ -20,6 +20,7 @@ from chairlift.runner.sampling.table import SamplingTable
 _NO_MOVES = words((), 2)
 _NO_SLOTS = np.zeros(0, np.int32)
 _NO_SCORES = words((), 3), np.zeros(0, np.int32)
+_NO_ADAPTERS = np.zeros(0, np.int32)
 
 
 class HostPart:
@@ -46,7 +47,7 @@ class HostPart:
         slots = window_slots(columns, self._rows, self._block_size) if self._has_windows else _NO_SLOTS
         return StepInput(
             plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling,
-            *_prompt_scores(plan), slots,
+            *_prompt_scores(plan), slots, _adapters(plan, counts),
         )  # fmt: skip
 
     def skip(self, plan: StepPlan) -> None:
@@ -60,6 +61,15 @@ class HostPart:
 
 def _moves(moves: Sequence[BlockCopy]) -> Words:
     return words(moves, 2) if moves else _NO_MOVES
+
+
+def _adapters(plan: StepPlan, counts: Words) -> Words:
+    """The slot of each token's adapter."""
+    if not plan.adapters:
+        return _NO_ADAPTERS
+    slots = dict(plan.adapters)
+    each = [slots.get(chunk.request.attributes.adapter, -1) for chunk in plan.chunks]
+    return np.repeat(np.array(each, np.int32), counts)
 
 
 def _prompt_scores(plan: StepPlan) -> tuple[Words, Words]:

@@ -37,6 +37,7 @@ class StepInput(NamedTuple):
     prompt_spans: Words  # [N, 3]: first row, tokens, rivals told of; of prompts that are scored
     prompt_tokens: Words  # that these rows predict, one span after the other
     window_slots: Words  # as `slots`, of each group of layers with a window, one after the other
+    adapters: Words  # the slot of each token's adapter, -1: it has none; empty where no token has one
 
     @property
     def num_tokens(self) -> int:
@@ -55,7 +56,7 @@ class StepInput(NamedTuple):
     def to_bytes(self) -> bytes:
         arrays = [
             *self.columns, self.counts, self.tiles, self.updates, self.swap_outs, self.swap_ins, self.copies,
-            *self.sampling, self.prompt_spans, self.prompt_tokens, self.window_slots,
+            *self.sampling, self.prompt_spans, self.prompt_tokens, self.window_slots, self.adapters,
         ]  # fmt: skip
         lengths = [len(array) for array in arrays]
         head = np.array([_MAGIC, _VERSION, self.step, self.num_short, self.max_context, *lengths], np.int64)
@@ -82,7 +83,7 @@ _NUM_NUMBERS = 5  # in front of the lengths
 # Words of an entry of each array; 0: it has one dimension.
 _WIDTHS = (
     *[0] * NUM_COLUMNS, 0, 4, 3, 2, 2, 2,
-    DRAW_WIDTH, PENALTY_WIDTH, CHANGE_WIDTH, SAMPLE.itemsize // 4, 0, 0, 0, 3, 0, 0,
+    DRAW_WIDTH, PENALTY_WIDTH, CHANGE_WIDTH, SAMPLE.itemsize // 4, 0, 0, 0, 3, 0, 0, 0,
 )  # fmt: skip
 
 

@@ -1,0 +1,142 @@
+"""Adapters on a GPU: how much slower steps are with them, and how long loading one takes.
+
+    python benchmarks/gpu/adapters.py [--shape llama2-7b] [--rank 16] [--max-rank 64] [--adapters 1,8,64]
+
+Random adapters of all linear layers. For one stream, 8 and 64: the middle of 128 captured steps without adapters (in a
+runner that has none, and in one that has), with one, and with more adapters, streams taking turns. Then a mix of 256
+requests over each number of adapters, against the base; loads; and both kernels by themselves. One line of JSON each.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import triton
+from engine import DEVICE, DTYPE, SHAPES, GpuEngine
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.attributes import Attributes
+from chairlift.core.engine import Engine
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.plan import AdapterSlot
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.request import Request
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.live.clock import WallClock
+from chairlift.runner.adapters.store import AdapterStore
+from chairlift.runner.cuda.adapters.layout import RANKS, num_blocks, slot_layout
+from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter
+from chairlift.runner.cuda.runner import CudaRunner
+
+_WARM, _TIMED = 24, 128  # steps
+_MIX = 256  # requests
+
+
+def random_store(config: ModelConfig, rank: int, max_rank: int, count: int) -> AdapterStore[FlatAdapter]:
+    size = slot_layout(config).num_units * num_blocks(rank) * RANKS
+    numbers = (torch.randn(size, dtype=torch.float32) * 0.01).to(DTYPE).pin_memory()  # all have the same numbers
+    store: AdapterStore[FlatAdapter] = AdapterStore(lambda _: FlatAdapter(numbers, num_blocks(rank)), 1 << 50, max_rank)
+    for number in range(1, count + 1):
+        store.read(number, str(Path(str(number))))
+    return store
+
+
+def make_engine(limits: Limits, runner: CudaRunner, lengths: list[tuple[int, int]], num_adapters: int) -> Engine:
+    engine = Engine(Scheduler(limits, Fcfs(), has_prefix_index=False), runner, WallClock())
+    for index, (num_in, num_out) in enumerate(lengths):
+        params = SamplingParams(max_tokens=num_out, temperature=0.0, ignore_eos=True)
+        adapter = 1 + index % num_adapters if num_adapters else 0
+        prompt = tuple((17 * index + 31 * place) % limits.vocab_size for place in range(num_in))
+        request = Request(
+            id=RequestId(index), prompt=prompt, params=params, max_output=num_out, seed=0,
+            attributes=Attributes(adapter=adapter),
+        )  # fmt: skip
+        engine.add((request,))
+    return engine
+
+
+def step_ms(limits: Limits, runner: CudaRunner, num_streams: int, num_adapters: int) -> float:
+    engine = make_engine(limits, runner, [(128, _WARM + _TIMED + 16)] * num_streams, num_adapters)
+    took = []
+    for _ in range(_WARM + _TIMED):
+        began = time.perf_counter()
+        engine.step()
+        took.append(time.perf_counter() - began)
+    while engine.has_work:
+        engine.step()
+    torch.cuda.synchronize()
+    return 1000 * statistics.median(took[_WARM:])
+
+
+def mix_s(limits: Limits, runner: CudaRunner, num_adapters: int) -> float:
+    """The second of two runs, all steps of which were captured by the first."""
+    lengths = [(64 + 37 * i % 448, 32 + 29 * i % 224) for i in range(_MIX)]
+    took = 0.0
+    for _ in range(2):
+        engine = make_engine(limits, runner, lengths, num_adapters)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        while engine.has_work:
+            engine.step()
+        took = time.perf_counter() - began
+    return took
+
+
+def kernel_us(run: Callable[[], None]) -> float:
+    return 1000 * triton.testing.do_bench(run, warmup=20, rep=100)
+
+
+def say(**figures: object) -> None:
+    print(json.dumps(figures), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shape", default="llama2-7b", choices=sorted(SHAPES))
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--max-rank", type=int, default=64)
+    parser.add_argument("--adapters", default="1,8,64")
+    args = parser.parse_args()
+    counts = [int(count) for count in args.adapters.split(",")]
+    config = SHAPES[args.shape]
+    gpu = GpuEngine(config, max_running=256, max_step_tokens=4096)
+    limits = replace(gpu.limits, num_adapter_slots=max(counts))
+    store = random_store(config, args.rank, args.max_rank, max(counts))
+    plain = {streams: step_ms(gpu.limits, gpu.runner, streams, 0) for streams in (1, 8, 64)}
+    base_s = mix_s(gpu.limits, gpu.runner, 0)
+    runner = CudaRunner(gpu.model, gpu.kv, DEVICE, limits, adapters=store)
+    for streams, before in plain.items():
+        say(streams=streams, adapters="no runner for them", step_ms=round(before, 3))
+        for count in (0, *(count for count in counts if count <= streams)):
+            found = step_ms(limits, runner, streams, count)
+            say(streams=streams, adapters=count, step_ms=round(found, 3), slower=f"{found / before - 1:.1%}")
+    for count in (0, *counts):
+        found = mix_s(limits, runner, count)
+        say(mix=_MIX, adapters=count, s=round(found, 2), slower=f"{found / base_s - 1:.1%}")
+    slots = CudaSlots(store, config, DTYPE, DEVICE, max(counts), 4096)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    slots.load([AdapterSlot(1, 0)])
+    launched = time.perf_counter()
+    torch.cuda.synchronize()
+    say(load_ms=round(1000 * (time.perf_counter() - began), 2), of_the_host_ms=round(1000 * (launched - began), 2))
+    for key in ((0, "qkv"), (0, "output"), (0, "gate_up"), (0, "down")):
+        place = slot_layout(config).matrices[key]
+        for num_rows in (1, 8, 64, 512):
+            slots.send(np.zeros(num_rows, np.int32), num_rows, None, 0)
+            x = torch.randn(num_rows, place.width, device=DEVICE, dtype=DTYPE)
+            out = torch.zeros(num_rows, sum(place.heights), device=DEVICE, dtype=DTYPE)
+            took = kernel_us(lambda key=key, x=x, out=out: slots.add(key, False, x, out))
+            say(matrix=key[1], rows=num_rows, both_kernels_us=round(took, 1))
+
+
+if __name__ == "__main__":
+    main()

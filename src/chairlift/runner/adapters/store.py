@@ -1,0 +1,69 @@
+"""Adapters in the host's memory, by number: read when first asked for, forgotten least recently used first.
+
+Always: one that is in use stays; the others fit the memory that is given, but for the last one read. Several threads
+may read and ask.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from chairlift.core.errors import InvalidConfig
+
+
+class Sized(Protocol):
+    @property
+    def num_bytes(self) -> int: ...
+
+
+A = TypeVar("A", bound=Sized)
+
+
+class AdapterStore(Generic[A]):
+    def __init__(self, read: Callable[[Path], A], max_bytes: int, max_rank: int = 64) -> None:
+        """`read` raises `InvalidConfig`, and for an adapter of a higher rank."""
+        self.max_rank = max_rank
+        self._read = read
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[int, A] = OrderedDict()  # least recently used first
+        self._lock = threading.Lock()
+
+    def __contains__(self, adapter: int) -> bool:
+        with self._lock:
+            return adapter in self._kept
+
+    @property
+    def num_bytes(self) -> int:
+        with self._lock:
+            return sum(each.num_bytes for each in self._kept.values())
+
+    def read(self, adapter: int, path: str) -> None:
+        """From its folder; in any thread."""
+        if adapter in self:
+            return
+        try:
+            found = self._read(Path(path))
+        except (OSError, RuntimeError, MemoryError) as error:
+            raise InvalidConfig(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+        with self._lock:
+            self._kept[adapter] = found
+
+    def get(self, adapter: int) -> A:
+        with self._lock:
+            self._kept.move_to_end(adapter)
+            return self._kept[adapter]
+
+    def drop(self, adapter: int) -> None:
+        with self._lock:
+            self._kept.pop(adapter, None)
+
+    def make_room(self, is_used: Callable[[int], bool]) -> bool:
+        """Forgets adapters that are not used, until there is room for another; whether there is."""
+        with self._lock:
+            taken = sum(each.num_bytes for each in self._kept.values())
+            for adapter in [each for each in self._kept if taken >= self._max_bytes and not is_used(each)]:
+                if taken >= self._max_bytes:
+                    taken -= self._kept.pop(adapter).num_bytes
+            return taken < self._max_bytes or not any(is_used(adapter) for adapter in self._kept)

@@ -1,0 +1,71 @@
+"""Where the matrices of an adapter lie in a slot, in units that its rank multiplies; and rows in tiles; without torch.
+
+| A of layer 0's qkv | its output's | ... | B of layer 0's qkv | ... |
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chairlift.config.adapters.adapter import ROLES, as_hugging_face
+from chairlift.config.model import ModelConfig
+from chairlift.config.tensors import layer_tensors
+
+ROWS = 16  # of a tile, as in kernels.py
+RANKS = 16  # of a block
+Words = NDArray[np.int32]
+
+
+class MatrixPlace(NamedTuple):
+    width: int  # inputs
+    heights: tuple[int, ...]  # outputs of each part
+    down: int  # units before its A
+    up: int  # units before its B
+
+
+class SlotLayout(NamedTuple):
+    matrices: dict[tuple[int, str], MatrixPlace]
+    num_units: int
+
+
+def slot_layout(config: ModelConfig) -> SlotLayout:
+    config, shapes = as_hugging_face(config), {}
+    for index in range(config.num_layers):
+        tensors = layer_tensors(config, index)
+        for role in ROLES:
+            if (matrix := getattr(tensors, role)) is not None:  # a layer may have experts alone
+                parts = matrix.parts
+                shapes[index, role] = parts[0].shape[1], tuple(part.shape[0] for part in parts)
+    matrices, down = {}, 0
+    up = sum(width * len(heights) for width, heights in shapes.values())
+    for key, (width, heights) in shapes.items():
+        matrices[key] = MatrixPlace(width, heights, down, up)
+        down, up = down + width * len(heights), up + sum(heights)
+    return SlotLayout(matrices, up)
+
+
+def num_blocks(rank: int) -> int:
+    """Of ranks."""
+    return -(-rank // RANKS)
+
+
+def slot_numbers(config: ModelConfig, max_rank: int) -> int:
+    """That a slot holds."""
+    return slot_layout(config).num_units * num_blocks(max_rank) * RANKS
+
+
+def max_tiles(num_rows: int, num_slots: int) -> int:
+    """Of so many rows: each slot has one that is not full at most."""
+    return min(num_rows, num_rows // ROWS + num_slots)
+
+
+def tiles_of(slots: Words) -> Words:
+    """[N, 1 + ROWS]: the rows of each slot in tiles, in order; -1: no row. slots: of each row, -1: none."""
+    tiles = []
+    for slot in np.unique(slots[slots >= 0]).tolist():
+        rows = np.flatnonzero(slots == slot)
+        padded = np.full((-(-len(rows) // ROWS), ROWS), -1, np.int32)
+        padded.reshape(-1)[: len(rows)] = rows
+        tiles.append(np.column_stack([np.full(len(padded), slot, np.int32), padded]))
+    return np.concatenate(tiles).astype(np.int32) if tiles else np.zeros((0, 1 + ROWS), np.int32)

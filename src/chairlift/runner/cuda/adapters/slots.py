@@ -1,0 +1,133 @@
+"""The adapters on a GPU: their slots, the tiles of a step's rows, and the launches that add to its products.
+
+Always: adapters are copied to their slots in the order of steps, by the one stream: a step that uses the slot before
+has ended, and one that uses it next waits. Tiles of rows lie at the same place for every step, as captured steps read
+them there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import triton
+from torch import Tensor
+
+from chairlift.config.adapters.adapter import AdapterSpec
+from chairlift.config.model import ModelConfig
+from chairlift.core.plan import AdapterSlot
+from chairlift.runner.adapters.low_rank import MatrixKey, read_matrices
+from chairlift.runner.adapters.store import AdapterStore
+from chairlift.runner.cuda.adapters.kernels import expand_kernel, shrink_kernel
+from chairlift.runner.cuda.adapters.layout import (
+    RANKS,
+    ROWS,
+    MatrixPlace,
+    SlotLayout,
+    Words,
+    max_tiles,
+    num_blocks,
+    slot_layout,
+    tiles_of,
+)
+from chairlift.runner.cuda.dependent_launch import dependent
+from chairlift.runner.cuda.step.memory import pinned_ring
+from chairlift.runner.machine.to_device import on_host
+
+_STRETCH = 512  # columns of a program
+_STEP = 128
+_OUTPUTS = 64  # of a program
+_FEW = 64  # rows of a step whose kernels are launched before those ahead have finished
+
+
+@dataclass(frozen=True, slots=True)
+class FlatAdapter:
+    """An adapter as it lies in a slot, in memory that the device reads."""
+
+    numbers: Tensor
+    num_blocks: int  # of ranks
+
+    @property
+    def num_bytes(self) -> int:
+        return self.numbers.nbytes
+
+
+def make_flat_adapter(
+    spec: AdapterSpec, config: ModelConfig, dtype: torch.dtype, device: torch.device
+) -> FlatAdapter:  # fmt: skip
+    layout = slot_layout(config)
+    blocks = num_blocks(max(part.rank for part in spec.parts))
+    rank = blocks * RANKS
+    numbers = on_host((layout.num_units * rank,), dtype, device).zero_()
+    for key, parts in read_matrices(spec, dtype).items():
+        place = layout.matrices[key]
+        firsts = np.cumsum((0, *place.heights)).tolist()
+        downs = numbers[place.down * rank :][: place.width * len(place.heights) * rank].view(-1, rank, place.width)
+        ups = numbers[place.up * rank :][: firsts[-1] * rank].view(-1, rank)
+        for part in parts:
+            downs[firsts.index(part.first), : len(part.down)] = part.down
+            ups[part.first : part.first + len(part.up), : len(part.down)] = part.up
+    return FlatAdapter(numbers, blocks)
+
+
+class CudaSlots:
+    def __init__(
+        self, store: AdapterStore[FlatAdapter], config: ModelConfig, dtype: torch.dtype, device: torch.device,
+        num_slots: int, max_rows: int,
+    ) -> None:  # fmt: skip
+        """max_rows: of a step."""
+        self._store = store
+        self._layout: SlotLayout = slot_layout(config)
+        self._max_blocks = num_blocks(store.max_rank)
+        self._num_slots = num_slots
+        size = self._layout.num_units * self._max_blocks * RANKS
+        self._bank = torch.zeros(num_slots, size, dtype=dtype, device=device)
+        self._blocks = torch.zeros(num_slots, dtype=torch.int32, device=device)
+        most = max_tiles(max_rows, num_slots)
+        places = self._layout.matrices.values()
+        width = max(len(place.heights) * _splits(place) for place in places) * self._max_blocks * ROWS * RANKS
+        self._partials = torch.empty(most * width, dtype=torch.float32, device=device)
+        # Of all rows, and of those whose logits are wanted.
+        self._tiles = [torch.full((most, 1 + ROWS), -1, dtype=torch.int32, device=device) for _ in range(2)]
+        self._pinned = [pinned_ring(most * (1 + ROWS), torch.int32, device) for _ in range(2)]
+
+    def load(self, loads: Sequence[AdapterSlot]) -> None:
+        for adapter, slot in loads:
+            found = self._store.get(adapter)
+            self._bank[slot, : len(found.numbers)].copy_(found.numbers, non_blocking=True)
+            self._blocks[slot] = found.num_blocks
+
+    def send(self, slots: Words, num_rows: int, logit_rows: Words | None, num_samples: int) -> None:
+        """The slots of a step's rows, and its rows whose logits are wanted; None: all go on. The numbers: with
+        padding."""
+        chosen = (slots, num_rows) if logit_rows is None else (slots[logit_rows], num_samples)
+        for which, (rows, count) in enumerate(((slots, num_rows), chosen)):
+            tiles, size = tiles_of(rows), max_tiles(count, self._num_slots)
+            pinned = next(self._pinned[which])[: size * (1 + ROWS)].view(size, 1 + ROWS)
+            pinned.numpy()[: len(tiles)] = tiles
+            pinned.numpy()[len(tiles) :] = -1
+            self._tiles[which][:size].copy_(pinned, non_blocking=True)
+
+    def add(self, key: MatrixKey, is_chosen: bool, x: Tensor, out: Tensor) -> None:
+        """What the adapters of the rows add to a base product. is_chosen: these are the rows whose logits are
+        wanted."""
+        place, num_rows = self._layout.matrices[key], len(x)
+        size, splits = max_tiles(num_rows, self._num_slots), _splits(place)
+        if not size:
+            return
+        x, tiles, parts = x.contiguous(), self._tiles[is_chosen], len(place.heights)
+        first, second, third = (*place.heights, 0, 0)[:3]
+        pieces = sum(triton.cdiv(height, _OUTPUTS) for height in place.heights)
+        shared = (tiles, self._blocks, self._bank, self._partials, num_rows, self._bank.shape[1])
+        options = {"MAX_BLOCKS": self._max_blocks, "SPLITS": splits, "num_warps": 4, **dependent(num_rows <= _FEW)}
+        shrink_kernel[(size, parts * self._max_blocks, splits)](
+            x, *shared, place.down, WIDTH=place.width, STRETCH=_STRETCH, STEP=_STEP, **options
+        )
+        expand_kernel[(size, pieces)](
+            out, *shared, place.up, FIRST=first, SECOND=second, THIRD=third, OUTPUTS=_OUTPUTS, **options
+        )
+
+
+def _splits(place: MatrixPlace) -> int:
+    """Stretches of columns."""
+    return triton.cdiv(place.width, _STRETCH)

@@ -1,0 +1,149 @@
+"""Adapters on a real GPU: the kernels against plain products, and bits alone and among others, captured or not."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.config.model import ModelConfig, uniform_model
+from chairlift.core.engine import Engine
+from chairlift.core.limits import Limits
+from chairlift.core.plan import AdapterSlot
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.runner.adapters.store import AdapterStore
+from chairlift.runner.cuda.adapters.layout import RANKS, slot_layout
+from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter
+from chairlift.runner.cuda.ops import CudaOps
+from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from fakes.clocks import CountingClock
+from fakes.requests import make_request
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+DEVICE = torch.device("cuda")
+CONFIG = uniform_model(
+    architecture="LlamaForCausalLM", hidden_size=4096, num_layers=2, num_heads=32, num_kv_heads=8, head_dim=128,
+    intermediate_size=11008, vocab_size=4001, max_model_len=512, rms_norm_eps=1e-5, rope_theta=10000.0,
+)  # fmt: skip
+BLOCKS = {1: 1, 2: 4, 3: 2}  # of ranks, by adapter
+SLOTS = {1: 2, 2: 0, 3: 3}
+Rows = dict[tuple[int, int], Tensor]
+
+
+def store_of(config: ModelConfig, dtype: torch.dtype) -> AdapterStore[FlatAdapter]:
+    """Random adapters, in the layout of their slots."""
+    units = slot_layout(config).num_units
+
+    def read(path: Any) -> FlatAdapter:
+        number = int(path.name)
+        numbers = torch.randn(units * BLOCKS[number] * RANKS, generator=torch.Generator().manual_seed(number))
+        return FlatAdapter((numbers * 0.02).to(dtype).pin_memory(), BLOCKS[number])
+
+    store: AdapterStore[FlatAdapter] = AdapterStore(read, 1 << 34, 64)
+    for number in BLOCKS:
+        store.read(number, str(number))
+    return store
+
+
+def matrices(adapter: FlatAdapter, config: ModelConfig, key: tuple[int, str]) -> list[tuple[int, Tensor, Tensor]]:
+    """First row, A and B of each part, as the layout has them."""
+    place, rank = slot_layout(config).matrices[key], adapter.num_blocks * RANKS
+    downs = adapter.numbers[place.down * rank :][: place.width * len(place.heights) * rank].view(-1, rank, place.width)
+    ups = adapter.numbers[place.up * rank :][: sum(place.heights) * rank].view(-1, rank)
+    firsts = np.cumsum((0, *place.heights)).tolist()
+    return [
+        (first, down.to(DEVICE), up.to(DEVICE))
+        for first, down, up in zip(firsts, downs, ups.split(list(place.heights)), strict=False)
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("num_rows", [1, 3, 16, 64, 300])
+def test_every_row_gets_what_its_adapter_adds(dtype: torch.dtype, num_rows: int) -> None:
+    store = store_of(CONFIG, dtype)
+    slots = CudaSlots(store, CONFIG, dtype, DEVICE, 4, 512)
+    slots.load([AdapterSlot(*each) for each in SLOTS.items()])
+    numbers = np.random.default_rng(num_rows).integers(0, 4, num_rows)
+    numbers[0] = 2
+    slots.send(np.array([SLOTS.get(int(n), -1) for n in numbers], np.int32), num_rows, None, 0)
+    for key in ((0, "qkv"), (1, "gate_up"), (1, "down"), (0, "output")):
+        place = slot_layout(CONFIG).matrices[key]
+        x = torch.randn(num_rows, place.width, device=DEVICE, dtype=dtype)
+        base = torch.randn(num_rows, sum(place.heights), device=DEVICE, dtype=dtype)
+        expected = base.double()
+        for number in BLOCKS:
+            rows = torch.from_numpy(np.flatnonzero(numbers == number)).to(DEVICE)
+            for first, down, up in matrices(store.get(number), CONFIG, key):
+                added = (x[rows].double() @ down.double().T) @ up.double().T
+                expected[rows, first : first + len(up)] += added
+        out = base.clone()
+        slots.add(key, False, x, out)
+        tolerance = 1e-4 if dtype is torch.float32 else 3e-2
+        torch.testing.assert_close(out.double(), expected, atol=tolerance, rtol=tolerance)
+        assert torch.equal(out[numbers == 0], base[numbers == 0])
+        for row in (0, num_rows // 2, num_rows - 1):  # the same bits alone
+            slots.send(np.array([SLOTS.get(int(numbers[row]), -1)], np.int32), 1, None, 0)
+            alone = base[row : row + 1].clone()
+            slots.add(key, False, x[row : row + 1], alone)
+            assert torch.equal(alone[0], out[row])
+        slots.send(np.array([SLOTS.get(int(n), -1) for n in numbers], np.int32), num_rows, None, 0)
+
+
+NUM_REQUESTS = 40
+LIMITS = Limits(
+    vocab_size=CONFIG.vocab_size, max_model_len=512, block_size=16, num_blocks=2000, max_running=64,
+    max_step_tokens=512, num_adapter_slots=3,
+)  # fmt: skip
+
+
+def run(limits: Limits, uses_graphs: bool = True, num_adapters: int = 3) -> Rows:
+    dtype = torch.bfloat16
+    model = build_model(CONFIG, CudaOps(exact=True), DummyTensors(CONFIG, dtype, DEVICE), dtype, DEVICE, 512)
+    kv = KvCache(CONFIG, limits.num_blocks, 16, dtype, DEVICE)
+    store = store_of(CONFIG, dtype) if num_adapters else None
+    runner = CudaRunner(model, kv, DEVICE, limits, exact=True, adapters=store)
+    runner.uses_graphs = uses_graphs
+    rows: Rows = {}
+
+    def see(requests: Any, positions: Any, logits: Tensor) -> None:
+        rows.update(zip(zip(requests, positions, strict=True), logits.clone(), strict=True))
+
+    runner.on_logits = see
+    engine = Engine(Scheduler(limits, Fcfs()), runner, CountingClock())
+    for i in range(NUM_REQUESTS):
+        prompt = [(7 * i * place + place) % 4001 for place in range(1 + 17 * i % 200)]
+        engine.add((make_request(i, prompt, 12, temperature=0.0, adapter=i % (1 + num_adapters)),))
+    while engine.has_work:
+        engine.step()
+    return rows
+
+
+def test_bits_are_the_same_alone_and_among_other_adapters_and_in_fewer_slots() -> None:
+    alone = run(replace(LIMITS, max_running=1, num_adapter_slots=1))
+    assert len(alone) == NUM_REQUESTS * 12
+    for limits in (LIMITS, replace(LIMITS, num_adapter_slots=2, max_step_tokens=100)):
+        together = run(limits)
+        assert {place for place, row in alone.items() if not torch.equal(row, together[place])} == set()
+
+
+def test_captured_steps_are_those_that_are_launched_kernel_by_kernel() -> None:
+    captured, launched = run(LIMITS), run(LIMITS, uses_graphs=False)
+    assert {place for place, row in captured.items() if not torch.equal(row, launched[place])} == set()
+
+
+def test_base_rows_are_those_of_a_runner_without_adapters_and_others_differ() -> None:
+    beside, without = run(LIMITS), run(replace(LIMITS, num_adapter_slots=0), num_adapters=0)
+    for (request, position), row in without.items():
+        if request % 4 and position != 17 * request % 200:  # later ones follow other tokens
+            continue
+        assert torch.equal(row, beside[request, position]) is (request % 4 == 0)

@@ -1,0 +1,80 @@
+"""Adapters in few slots: random small worlds on the ledger runner, which knows what is in each slot."""
+
+import pytest
+
+from chairlift.core.attributes import Attributes
+from chairlift.core.events import Admitted
+from chairlift.core.limits import Limits
+from chairlift.core.plan import AdapterSlot
+from fakes.adapter_world import adapter_world
+from fakes.requests import make_request
+from fakes.world import World
+
+
+def run(seed: int, is_full: bool = False) -> World:
+    world = adapter_world(seed, is_full)
+    try:
+        world.run()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    return world
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_every_request_is_computed_with_its_adapter_and_gets_the_tokens_it_would_get_alone(block: int) -> None:
+    worlds = [run(seed) for seed in range(block * 100, block * 100 + 100)]
+    loads = [plan.loads for world in worlds for plan in world.runner.plans if plan.loads]
+    assert len(loads) > 100, "the worlds were too easy to show anything"
+
+
+def test_steps_that_do_not_fit_load_their_adapters_again() -> None:
+    for seed in range(150):
+        run(seed, is_full=True)
+
+
+def test_worlds_are_deterministic() -> None:
+    for seed in range(0, 300, 7):
+        one, other = run(seed), run(seed)
+        assert one.events == other.events
+        assert [plan.adapters for plan in one.runner.plans] == [plan.adapters for plan in other.runner.plans]
+
+
+LIMITS = Limits(
+    vocab_size=9, max_model_len=32, block_size=4, num_blocks=64, max_running=4, max_step_tokens=64, num_adapter_slots=1
+)
+
+
+def asked(id: int, adapter: int, max_output: int = 3):
+    return (make_request(id, [1, 2, 3, 4, 5], max_output, adapter=adapter),)
+
+
+def test_an_adapter_that_queues_is_not_starved_by_a_stream_for_the_one_in_the_slot() -> None:
+    """Two requests of the first adapter arrive at each step, one of the other in the beginning."""
+    arrivals = {step: [asked(1 + 2 * step, 7), asked(2 + 2 * step, 7)] for step in range(100)}
+    arrivals[3].append(asked(1000, 8))
+    world = World(LIMITS, arrivals=arrivals)
+    world.run()
+    admitted = [event.request for event in world.events if isinstance(event, Admitted)]
+    assert admitted.index(1000) < 60, "it entered after the turn of the first"
+
+
+def test_base_requests_pass_those_that_wait_for_a_slot() -> None:
+    world = World(LIMITS, arrivals={0: [asked(1, 7, 20)], 1: [asked(2, 8), asked(3, 0)]})
+    world.run()
+    admitted = [event.request for event in world.events if isinstance(event, Admitted)]
+    assert admitted == [1, 3, 2]
+
+
+def test_prefixes_are_shared_under_one_adapter_alone() -> None:
+    arrivals = {step: [asked(1 + step, adapter)] for step, adapter in ((0, 7), (10, 7), (20, 8), (30, 0))}
+    world = World(LIMITS, arrivals=arrivals)
+    world.run()
+    cached = {event.request: event.num_cached for event in world.events if isinstance(event, Admitted)}
+    assert cached == {1: 0, 11: 4, 21: 0, 31: 0}
+    assert [plan.loads for plan in world.runner.plans if plan.loads] == [(AdapterSlot(7, 0),), (AdapterSlot(8, 0),)]
+
+
+@pytest.mark.parametrize("salt", ["\0" + "7\0", "7", "\0"])
+def test_no_salt_names_the_prefixes_of_an_adapter(salt: str) -> None:
+    roots = {Attributes(cache_salt=salt).prefix_root, Attributes(adapter=7).prefix_root, Attributes().prefix_root}
+    assert len({*roots, Attributes(adapter=7, cache_salt=salt).prefix_root}) == 4

@@ -1,0 +1,114 @@
+"""The kernels of adapters in Triton's interpreter, against plain products."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from chairlift.config.adapters.adapter import ROLES, read_adapter
+from chairlift.config.hf import load_hf
+from chairlift.config.model import ModelConfig
+from chairlift.core.plan import AdapterSlot
+from chairlift.runner.adapters.low_rank import read_matrices
+from chairlift.runner.adapters.store import AdapterStore
+from chairlift.runner.cuda.adapters.layout import ROWS, max_tiles, slot_layout, tiles_of
+from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter, make_flat_adapter
+from fakes.adapters import SHAPES, write_adapter
+from fakes.tiny_model import write_tiny_model
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
+)
+CPU = torch.device("cpu")
+RANKS = {1: 4, 2: 20, 3: 16}
+MODULES = {1: ("self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj"), 3: ("mlp.down_proj", "self_attn.k_proj")}
+
+
+class World:
+    """Three adapters of different ranks and modules in slots 2, 0 and 3; slot 1 is empty."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config: ModelConfig = load_hf(write_tiny_model(folder / "model"))
+        every = tuple(SHAPES)
+        paths = {
+            number: write_adapter(folder / str(number), number, rank, MODULES.get(number, every))
+            for number, rank in RANKS.items()
+        }
+        specs = {number: read_adapter(path, self.config, 32) for number, path in paths.items()}
+        self.matrices = {number: read_matrices(spec, torch.float32) for number, spec in specs.items()}
+        store: AdapterStore[FlatAdapter] = AdapterStore(
+            lambda path: make_flat_adapter(specs[int(path.name)], self.config, torch.float32, CPU), 1 << 30, 32
+        )
+        for number, path in paths.items():
+            store.read(number, str(path))
+        self.slots = CudaSlots(store, self.config, torch.float32, CPU, 4, 64)
+        self.slot_of = {1: 2, 2: 0, 3: 3}
+        self.slots.load([AdapterSlot(*each) for each in self.slot_of.items()])
+
+    def expected(self, key: tuple[int, str], numbers: list[int], x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        out = out.clone()
+        for row, number in enumerate(numbers):
+            for first, down, up in self.matrices[number].get(key, ()) if number else ():
+                out[row, first : first + len(up)] += up @ (down @ x[row])
+        return out
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("adapters"))
+
+
+def rows_of(world: World, numbers: list[int]) -> np.ndarray:
+    return np.array([world.slot_of.get(number, -1) for number in numbers], np.int32)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_row_gets_what_its_adapter_adds(world: World, role: str) -> None:
+    numbers = [1, 0, 2, 3, 1, *[2] * 19, 0, 3]
+    place = slot_layout(world.config).matrices[1, role]
+    x, out = torch.randn(len(numbers), place.width), torch.randn(len(numbers), sum(place.heights))
+    expected = world.expected((1, role), numbers, x, out)
+    world.slots.send(rows_of(world, numbers), len(numbers) + 6, None, 0)
+    padded = torch.cat([x, torch.randn(6, place.width)])
+    found = torch.cat([out, torch.zeros(6, out.shape[1])])
+    world.slots.add((1, role), False, padded, found)
+    torch.testing.assert_close(found[: len(numbers)], expected, atol=1e-4, rtol=1e-4)
+    assert not found[len(numbers) :].any()
+
+
+def test_chosen_rows_have_tiles_of_their_own(world: World) -> None:
+    numbers = [1, 1, 2, 0, 3]
+    place = slot_layout(world.config).matrices[0, "down"]
+    logit_rows = np.array([1, 2, 2, 3], np.int32)
+    world.slots.send(rows_of(world, numbers), 5, logit_rows, 4)
+    x, out = torch.randn(4, place.width), torch.randn(4, sum(place.heights))
+    expected = world.expected((0, "down"), [numbers[row] for row in logit_rows], x, out)
+    world.slots.add((0, "down"), True, x, out)
+    torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_bits_of_a_row_are_the_same_alone_and_among_others(world: World, ordered_dots: None) -> None:
+    numbers = [2, 1, 2, 0, 3, *[2] * 20, 1]
+    place = slot_layout(world.config).matrices[0, "qkv"]
+    x, base = torch.randn(len(numbers), place.width), torch.randn(len(numbers), sum(place.heights))
+    world.slots.send(rows_of(world, numbers), len(numbers), None, 0)
+    together = base.clone()
+    world.slots.add((0, "qkv"), False, x, together)
+    for row in (0, 1, 4, 20, 25):
+        world.slots.send(rows_of(world, [numbers[row]]), 1, None, 0)
+        alone = base[row : row + 1].clone()
+        world.slots.add((0, "qkv"), False, x[row : row + 1], alone)
+        assert torch.equal(alone[0], together[row])
+
+
+def test_tiles_hold_each_row_once_and_are_no_more_than_there_is_room_for() -> None:
+    rng = np.random.default_rng(1)
+    for num_slots in (1, 3, 8):
+        for count in (1, 5, 16, 17, 100):
+            slots = rng.integers(-1, num_slots, count).astype(np.int32)
+            tiles = tiles_of(slots)
+            assert tiles.shape[1] == 1 + ROWS and len(tiles) <= max_tiles(count, num_slots)
+            found = {int(row): int(tile[0]) for tile in tiles for row in tile[1:] if row >= 0}
+            assert found == {row: slot for row, slot in enumerate(slots.tolist()) if slot >= 0}

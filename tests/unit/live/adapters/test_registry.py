@@ -1,0 +1,71 @@
+"""Adapters by name, in a file that several processes share."""
+
+from pathlib import Path
+
+import pytest
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.live.adapters.registry import AdapterRegistry, UnknownAdapter
+
+
+def accept(path: Path) -> None:
+    if "bad" in path.name:
+        raise InvalidConfig(f"{path}: cannot be served")
+
+
+def folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    (path / "adapter_config.json").touch()
+    return path
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[AdapterRegistry, AdapterRegistry]:
+    """As two front ends have it."""
+    folder(tmp_path / "dir" / "found")
+    file = tmp_path / "adapters.json"
+    one, other = (AdapterRegistry(file, tmp_path / "dir", "base", accept) for _ in range(2))
+    one.start((("named", folder(tmp_path / "elsewhere")),))
+    return one, other
+
+
+def test_changes_are_seen_by_all_and_every_load_has_its_own_number(
+    pair: tuple[AdapterRegistry, AdapterRegistry], tmp_path: Path
+) -> None:
+    one, other = pair
+    assert one.names() == other.names() == ["named", "found"]
+    first = one.find("found")
+    assert first is not None and other.find("found") == first
+    second = other.load("found", "found", in_place=True)
+    assert one.find("found") == second and second.number != first.number
+    assert other.remove("found") == second
+    assert one.find("found") is None and one.names() == ["named"]
+    with pytest.raises(UnknownAdapter):
+        one.remove("found")
+    assert one.load("found", str(tmp_path / "dir" / "found"), in_place=False).number not in (
+        first.number,
+        second.number,
+    )
+    assert other.find("absent") is None and other.find("../elsewhere") is None
+
+
+def test_names_twice_bad_folders_and_the_models_own_name_are_refused(
+    pair: tuple[AdapterRegistry, AdapterRegistry], tmp_path: Path
+) -> None:
+    one, _ = pair
+    folder(tmp_path / "dir" / "bad")
+    for ask in (
+        lambda: one.find("bad"),
+        lambda: one.load("named", "found", in_place=False),
+        lambda: one.load("base", "found", in_place=False),
+        lambda: one.start((("a", tmp_path), ("a", tmp_path))),
+        lambda: AdapterRegistry(tmp_path / "adapters.json", None, "base", accept).load("a", "found", in_place=False),
+    ):
+        with pytest.raises(InvalidConfig):
+            ask()
+
+
+def test_a_registry_of_one_process_needs_no_file(tmp_path: Path) -> None:
+    alone = AdapterRegistry(None, None, "base", accept)
+    alone.start((("a", folder(tmp_path / "a")),))
+    assert alone.names() == ["a"]
