@@ -36,8 +36,10 @@ def test_a_model_of_transformers_has_no_reference(tiny_model: Path) -> None:
 class TooSharp(TorchOps):
     """Scales the scores by a twentieth too much."""
 
-    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
-        return super().attention(q, replace(spec, scale=spec.scale * 1.05), keys, values, batch)
+    def attention(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch, sinks: Tensor | None = None
+    ) -> Tensor:
+        return super().attention(q, replace(spec, scale=spec.scale * 1.05), keys, values, batch, sinks)
 
 
 def test_a_small_mistake_in_attention_fails(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

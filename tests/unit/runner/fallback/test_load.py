@@ -65,7 +65,7 @@ def test_a_declared_model_forced_loads_too_and_random_weights_will_do(tmp_path: 
 
 def test_a_plan_is_of_the_model_as_it_will_be_loaded(tmp_path: Path) -> None:
     twin = make_twin(tmp_path, "gpt_oss")
-    model = resolved(tmp_path, dtype="bfloat16", num_blocks=30)
+    model = resolved(tmp_path, model_impl="transformers", dtype="bfloat16", num_blocks=30)
     found = forecast(model.settings, model.source, model.config, find_device("cpu", None))
     assert found.num_parameters == sum(p.numel() for p in twin.reference.parameters())
     assert found.budget.weights == 2 * found.num_parameters

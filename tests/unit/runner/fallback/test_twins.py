@@ -39,7 +39,7 @@ def test_chunks_and_decodes_in_shuffled_blocks_give_the_logits_of_transformers(t
 
 
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gpt_oss"])  # sinks take torch's operations
+@pytest.mark.parametrize("family", FAMILIES)
 def test_with_native_products_and_attention_they_are_the_same(tmp_path: Path, family: str) -> None:
     twin = make_twin(tmp_path, family)
     prompts = [random_tokens(length + 8, seed=length) for length in LENGTHS]
