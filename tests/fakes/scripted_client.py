@@ -11,6 +11,7 @@ from chairlift.core.errors import EngineUnavailable
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
+from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.generation import Generation, Listener
 from chairlift.live.wire.messages import EngineInfo, Explain, Output, Submit, Watch
 from chairlift.live.wire.watch_client import WatchClient
@@ -76,6 +77,7 @@ class ScriptedClient:
         expires: float | None = None,
         name: str = "",
         is_traced: bool = False,
+        adapter: Adapter | None = None,
     ) -> Generation:
         if not self.is_ready:
             raise EngineUnavailable("the engine is starting")
