@@ -203,6 +203,7 @@ PARAMETERS: dict[str, dict[str, list[Any]]] = {
     "priority": {"aging": [0.0, 0.1, 2.0]},
     "deadline": {"default": [0.0, 20.0]},
     "fair-share": {"prompt": [0.0, 1.0], "output": [1.0, 3.0]},
+    "in-turn": {"prompt": [0.0, 1.0], "output": [1.0, 3.0]},
     "mlfq": {"levels": [1, 3], "quantum": [1, 3, 6], "rate": [1.0, 1.5], "starve": [1.0, 7.0, 1e9]},
     "longest-prefix": {"window": [1, 3], "patience": [0, 1, 3]},
     "timed": {"share": [0.0, 1.0, 8.0], "least": [1, 3]},

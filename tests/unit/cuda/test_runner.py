@@ -187,8 +187,8 @@ def test_so_it_does_when_memory_runs_out_anywhere_in_a_step(monkeypatch: pytest.
         """Now and then, after it is done, in a step that can be made smaller."""
         method = getattr(owner, name)
 
-        def wrapped(*args: Any) -> Any:
-            result = method(*args)
+        def wrapped(*args: Any, **more: Any) -> Any:
+            result = method(*args, **more)
             if num_tokens > 1 and rng.random() < 0.08:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return result

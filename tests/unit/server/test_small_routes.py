@@ -30,6 +30,7 @@ async def test_models_lists_every_served_name() -> None:
         "max_model_len": 512,
         "tool_format": "generic",
         "exact": False,
+        "parent": None,
     }
 
 

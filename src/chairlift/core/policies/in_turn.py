@@ -11,6 +11,8 @@ from chairlift.core.policy import RequestView, Service
 
 
 class InTurn(FairShare):
+    skips_steady = True
+
     def owner(self, view: RequestView) -> str:
         attributes = view.request.attributes
         return attributes.group or attributes.user
