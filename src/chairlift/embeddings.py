@@ -10,9 +10,9 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.live.wire.shared_switchboard import SharedSwitchboard
-from chairlift.text.embedding_texts import EmbeddingTexts, Framed
+from chairlift.text.embedding.texts import EmbeddingTexts, Framed
+from chairlift.text.embedding.vectors import Vectors, check_dimensions, similarities, vectors_of
 from chairlift.text.tokenizer import Tokenizer
-from chairlift.text.vectors import Vectors, check_dimensions, similarities, vectors_of
 
 ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0)  # that ends a request and means nothing
 

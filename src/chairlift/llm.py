@@ -24,6 +24,7 @@ from chairlift.embeddings import Embedding
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.text.chat import render
+from chairlift.text.embedding.vectors import Vectors
 from chairlift.text.find import load_tokenizer
 from chairlift.text.prompt_forms import TokenIds, read_chat, read_chats, read_prompt, read_prompts, read_texts
 from chairlift.text.responses.reading.events import Content, Reasoning
@@ -33,7 +34,6 @@ from chairlift.text.responses.tools.choice import read_allowed, read_choice
 from chairlift.text.responses.turn import Asked, ChatTurn, ReadAs, turn_of
 from chairlift.text.stream import TextStream
 from chairlift.text.structured.checker import StructuredChecker
-from chairlift.text.vectors import Vectors
 
 __all__ = ["LLM", "Completion", "Content", "Reasoning", "Sample", "SamplingParams", "Stats", "ToolCall"]
 

@@ -13,14 +13,14 @@ from chairlift.config.families.exaone import EXAONE4
 from chairlift.config.families.family import Family
 from chairlift.config.families.gemma import GEMMA2, GEMMA3
 from chairlift.config.families.glm import GLM4
-from chairlift.config.families.glm_moe import GLM4_MOE
-from chairlift.config.families.gpt_oss import GPT_OSS
 from chairlift.config.families.granite import GRANITE, GRANITE4
 from chairlift.config.families.ministral import MINISTRAL3
-from chairlift.config.families.mixtral import MIXTRAL
+from chairlift.config.families.mixtures.glm_moe import GLM4_MOE
+from chairlift.config.families.mixtures.gpt_oss import GPT_OSS
+from chairlift.config.families.mixtures.mixtral import MIXTRAL
+from chairlift.config.families.mixtures.qwen_moe import QWEN3_MOE
 from chairlift.config.families.olmo import OLMO2, OLMO3
 from chairlift.config.families.phi import PHI3
-from chairlift.config.families.qwen_moe import QWEN3_MOE
 from chairlift.config.families.seed import SEED_OSS
 from chairlift.config.families.smollm import SMOLLM3
 from chairlift.config.families.starcoder import STARCODER2

@@ -15,7 +15,7 @@ from chairlift.live.wire.messages import EngineInfo
 from chairlift.server.admission.bounds import Load
 from chairlift.server.encoder import Encoder, TokenLimit
 from chairlift.server.request_log.log import RequestLog
-from chairlift.text.embedding_texts import EmbeddingTexts
+from chairlift.text.embedding.texts import EmbeddingTexts
 from chairlift.text.responses.templates.model_format import ModelFormat, format_of
 from chairlift.text.structured.checker import StructuredChecker
 from chairlift.text.tokenizer import Tokenizer

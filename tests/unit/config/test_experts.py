@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from chairlift.config.families.family import Family
-from chairlift.config.families.glm_moe import GLM4_MOE
-from chairlift.config.families.mixtral import MIXTRAL
-from chairlift.config.families.qwen_moe import QWEN3_MOE
+from chairlift.config.families.mixtures.glm_moe import GLM4_MOE
+from chairlift.config.families.mixtures.mixtral import MIXTRAL
+from chairlift.config.families.mixtures.qwen_moe import QWEN3_MOE
 from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig
 from chairlift.config.shards import check_cuts

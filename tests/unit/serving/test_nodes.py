@@ -109,7 +109,7 @@ async def test_a_list_that_dies_costs_no_stream_and_the_next_finds_all(tmp_path:
 async def test_a_request_that_crashes_a_node_meets_no_other_as_its_agent_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chairlift.live.wire.client._REMOTE_LOOKS", 10_000)  # however busy the machine
+    monkeypatch.setattr("chairlift.live.wire.looks._REMOTE_LOOKS", 10_000)  # however busy the machine
     cluster = Cluster(tmp_path)
     async with AsyncExitStack() as stack:
         stack.enter_context(running(cluster.start_list()))

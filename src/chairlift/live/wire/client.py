@@ -10,7 +10,7 @@ replicas never meet it. All others move at once, each under a new key, so that w
 replica is not taken for the new one's.
 
 Replicas on other machines come and go (`add`, `remove`); a place that was left is taken by the next. One that is lost
-counts as killed, unless its node says otherwise within `_REMOTE_LOOKS`.
+counts as killed, unless its node says otherwise soon (`looks.py`).
 """
 
 import asyncio
@@ -41,20 +41,18 @@ from chairlift.live.wire import messages
 from chairlift.live.wire.curve import Curve
 from chairlift.live.wire.generation import Generation, Listener
 from chairlift.live.wire.link import Link
+from chairlift.live.wire.link_runs import LinkRuns
+from chairlift.live.wire.looks import LookAtOne, Looks
 from chairlift.live.wire.messages import Submit
 from chairlift.live.wire.roster import Roster
 from chairlift.live.wire.service_told import ServiceTold
 from chairlift.live.wire.watched import Watched
 
 DEATH, DRAIN, ROLE = "death", "drain", "role"  # why requests move
-_LOOK_S = 0.02  # between two looks for the word how an engine ended
-_MAX_LOOKS = 100
-_REMOTE_LOOKS = 50
 _log = logging.getLogger(__name__)
 
 # What the engine of a replica that died was busy with; None while it is not known how it ended.
 Look = Callable[[int], InterruptedWork | None]
-LookAtOne = Callable[[], InterruptedWork | None]
 
 
 class EngineClient:
@@ -77,12 +75,9 @@ class EngineClient:
         self._is_cluster = is_cluster
         self._routing = Routing(router or LeastLoaded(), len(addresses))
         self._links = [self._link(replica, address, None, replica) for replica, address in enumerate(addresses)]
-        self._looks: list[tuple[LookAtOne, int]] = [
-            (partial(look, replica), _MAX_LOOKS) for replica in range(len(addresses))
-        ]
+        self._looks = Looks([partial(look, replica) for replica in range(len(addresses))], self._judge)
         self._left: set[int] = set()  # places of replicas that were removed
-        self._runs: dict[int, asyncio.Task[None]] = {}  # by replica
-        self._broken: asyncio.Future[None] | None = None  # while running
+        self._runs = LinkRuns()
         self._is_ready = asyncio.Event()
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
@@ -90,7 +85,6 @@ class EngineClient:
         self._service = ServiceTold(self._send_if_ready)
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
         self._unloads = Unloads(self._ask_to_unload, self._is_adapted)
-        self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
         # A request goes on in another replica: why, and whether with its keys and values.
         self.on_moved: Callable[[str, bool], None] = lambda why, with_kv: None
 
@@ -104,24 +98,23 @@ class EngineClient:
         link = self._link(replica, address, curve, number)
         if replica in self._left:
             self._left.remove(replica)
-            self._links[replica], self._looks[replica] = link, (look, _REMOTE_LOOKS)
+            self._links[replica] = link
         else:
             self._routing.grow()
             self._links.append(link)
-            self._looks.append((look, _REMOTE_LOOKS))
             self._num_proven.append(0)
-        if self._broken is not None:
-            self._start(replica)
+        self._looks.set(replica, look)
+        if self._runs.is_on:
+            self._runs.start(replica, link)
         return replica
 
     def remove(self, replica: int) -> None:
         """A replica that is gone, for good as far as is known: what stayed with it goes on elsewhere."""
-        if replica in self._runs:
-            self._runs.pop(replica).cancel()
+        self._runs.stop(replica)
         was_ready = self._links[replica].is_ready
         self._links[replica].info, self._num_proven[replica] = None, 0
         self._left.add(replica)
-        self._stop_looking(replica)
+        self._looks.end(replica)
         if was_ready:
             self._forget_replica(replica)
         self._roster.drain(replica, False)
@@ -229,26 +222,11 @@ class EngineClient:
 
     async def run(self) -> None:
         """Stays connected until cancelled; a broken wire is a bug, and raises."""
-        self._broken = asyncio.get_running_loop().create_future()
         try:
-            for replica in range(len(self._links)):
-                self._start(replica)
-            await self._broken
+            await self._runs.until_broken(self._links)
         finally:
-            runs, self._runs, self._broken = list(self._runs.values()), {}, None
             self.watching.lose()
-            for run in runs:
-                run.cancel()
-            await asyncio.gather(*runs, return_exceptions=True)
-
-    def _start(self, replica: int) -> None:
-        def end(run: asyncio.Task[None]) -> None:
-            error = None if run.cancelled() else run.exception()
-            if error is not None and self._broken is not None and not self._broken.done():
-                self._broken.set_exception(error)
-
-        self._runs[replica] = asyncio.ensure_future(self._links[replica].run())
-        self._runs[replica].add_done_callback(end)
+            await self._runs.stop_all()
 
     def _hear(self, replica: int, message: messages.FromEngine) -> None:
         if isinstance(message, messages.Step):
@@ -291,7 +269,7 @@ class EngineClient:
         self.info = min(known, key=lambda info: (info.limits.max_pool_tokens, info.limits.max_model_len))
         self._routing.span = span_of(ready.info.limits.block_size)
         self._routing.begin(replica)
-        self._stop_looking(replica)
+        self._looks.end(replica)
         self._roster.come(replica, ready.info.fingerprint)
         self._service.come(replica, ready.info.counts_users)
         was_drained = self._roster.is_drained(replica)
@@ -318,7 +296,7 @@ class EngineClient:
         """The engine of a replica is gone: requests move to others, if there are any, or wait for the next engine."""
         self._forget_replica(replica)
         if len(self._links) > 1 or self._is_cluster:
-            self._judge(replica, self._looks[replica][1])
+            self._looks.begin(replica)
 
     def _forget_replica(self, replica: int) -> None:
         self._routing.end(replica)
@@ -329,20 +307,9 @@ class EngineClient:
         if not self._roster.ready:
             self._is_ready.clear()
 
-    def _stop_looking(self, replica: int) -> None:
-        look = self._next_looks.pop(replica, None)
-        if look is not None:
-            look.cancel()
-
-    def _judge(self, replica: int, num_looks: int) -> None:
-        """Moves the requests of a dead replica, once it is known how its engine ended; what may have crashed it stays.
-        If the next engine is ready before, its own word decides, as where there is one replica."""
-        left = self._looks[replica][0]()
-        if left is None and num_looks:
-            loop = asyncio.get_running_loop()
-            self._next_looks[replica] = loop.call_later(_LOOK_S, self._judge, replica, num_looks - 1)
-            return
-        left = left or InterruptedWork({}, was_killed=True)
+    def _judge(self, replica: int, left: InterruptedWork) -> None:
+        """Moves the requests of a dead replica, now that it is known how its engine ended; what may have crashed it
+        stays. If the next engine is ready before, its own word decides, as where there is one replica."""
         keys = set(left.keys.get(self._name, ()))
         lost = [generation for generation in self._generations.values() if generation.replica == replica]
         fresh = {generation.key for generation in lost if generation.key in keys and not generation.has_made}

@@ -11,8 +11,8 @@ from chairlift.server.embedding.exchange import MAX_INPUTS, Exchange, begin
 from chairlift.server.embedding.objects import EmbeddingList, EmbeddingObject
 from chairlift.server.embedding.requests import EmbeddingRequest
 from chairlift.server.openai.exchange import json_response
-from chairlift.text.embedding_texts import Framed
-from chairlift.text.vectors import base64_of, check_dimensions, vectors_of
+from chairlift.text.embedding.texts import Framed
+from chairlift.text.embedding.vectors import base64_of, check_dimensions, vectors_of
 
 _FORMATS = ("float", "base64")
 _FORMS = "must be a text, a list of texts, token ids or a list of token-id lists"

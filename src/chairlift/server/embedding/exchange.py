@@ -29,7 +29,7 @@ from chairlift.server.openai.exchange import read_request
 from chairlift.server.openai.models import MAX_TOKENS
 from chairlift.server.receive import until_gone
 from chairlift.server.request_log.record import record_of
-from chairlift.text.embedding_texts import EmbeddingTexts, Framed, cut_to, too_long
+from chairlift.text.embedding.texts import EmbeddingTexts, Framed, cut_to, too_long
 
 MAX_INPUTS = 2048  # of a body
 _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0)  # that ends a request and means nothing

@@ -16,7 +16,7 @@ from chairlift.server.embedding.exchange import MAX_INPUTS, Exchange, begin
 from chairlift.server.embedding.objects import Ranked, RankedDocument, Ranking, Score, ScoreList
 from chairlift.server.embedding.requests import Document, RerankRequest, ScoreRequest
 from chairlift.server.openai.exchange import json_response
-from chairlift.text.vectors import similarities, vectors_of
+from chairlift.text.embedding.vectors import similarities, vectors_of
 
 _SIDES = (("text_1", "text_2"), ("queries", "items"), ("queries", "documents"), ("data_1", "data_2"))
 

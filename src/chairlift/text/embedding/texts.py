@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from chairlift.config.embedding.declared import EmbeddingConfig
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.framing import Framing, framing_of
+from chairlift.text.embedding.framing import Framing, framing_of
 from chairlift.text.tokenizer import Tokenizer
 
 TRUNCATE = "truncate_prompt_tokens"

@@ -6,9 +6,9 @@ import pytest
 
 from chairlift.config.embedding.declared import EmbeddingConfig
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.embedding_texts import EmbeddingTexts
+from chairlift.text.embedding.framing import Framing
+from chairlift.text.embedding.texts import EmbeddingTexts
 from chairlift.text.folder import folder_tokenizer
-from chairlift.text.framing import Framing
 from fakes.encoders import write_word_tokenizer
 
 CLS, SEP = 1, 2

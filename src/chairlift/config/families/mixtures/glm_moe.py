@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from chairlift.config.families.experts import read_experts, with_experts, with_groups
 from chairlift.config.families.family import Family
+from chairlift.config.families.mixtures.experts import read_experts, with_experts, with_groups
 from chairlift.config.families.reading import num_layers, read_attention, read_model, require
 from chairlift.config.families.rope import Turning
 from chairlift.config.fields import Fields

@@ -1,7 +1,7 @@
 """Qwen 3 with experts: as Qwen 3, in all layers but those that a configuration names."""
 
-from chairlift.config.families.experts import experts_of_gguf, read_experts, with_experts
 from chairlift.config.families.family import Family
+from chairlift.config.families.mixtures.experts import experts_of_gguf, read_experts, with_experts
 from chairlift.config.families.qwen import read_qwen3
 from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from chairlift.config.families.experts import read_experts, with_experts
 from chairlift.config.families.family import Family
 from chairlift.config.families.llama import read_mistral
+from chairlift.config.families.mixtures.experts import read_experts, with_experts
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, ModelConfig
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from chairlift.config.families.experts import read_experts, with_experts
 from chairlift.config.families.family import Family
+from chairlift.config.families.mixtures.experts import read_experts, with_experts
 from chairlift.config.families.reading import num_layers, read_attention, read_model, require, with_windows
 from chairlift.config.fields import Fields
 from chairlift.config.model import CLAMP, HF_NAMES, STEEPNESS, ModelConfig
