@@ -33,7 +33,8 @@ class PacedSwitchboard:
 
     def __init__(self, tokens: list[int], max_running: int, step_s: float) -> None:
         self.engine = self.scheduler = self.pool = self
-        self.news = self.moves = None  # one replica tells nobody what it has cached, and no request leaves it
+        # One replica tells nobody what it has cached, no request leaves it, and there are no adapters to read.
+        self.news = self.moves = self.reading = None
         self.clock, self.runner, self.observer = WallClock(), None, None  # for the page, which is never opened
         self.running: dict[Line, list[int]] = {}  # the token it is at, and how many it has left
         self.waiting: deque[tuple[Line, int]] = deque()

@@ -16,6 +16,7 @@ import argparse
 import importlib.util
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -62,7 +63,7 @@ def measure(kind: str, load: Load, count: int = 1, source: Path | None = None) -
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
         address = f"ipc://{folder}/engine-0"
         running = ["--running", str(load.running), "--step-ms", str(load.step_ms)]
-        _start(stack, env, ["engine.py", address, *running])
+        engine = _start(stack, env, ["engine.py", address, *running])
         listener = stack.enter_context(listen("127.0.0.1", 0))
         port = str(listener.getsockname()[1])
         front_ends = []
@@ -73,9 +74,8 @@ def measure(kind: str, load: Load, count: int = 1, source: Path | None = None) -
             else:
                 listener.close()
             front_ends.append(_start(stack, env, command, listener.fileno()))
-        for process in front_ends:
-            assert process.stdout is not None
-            process.stdout.readline()
+        for front_end in front_ends:
+            _await(front_end, engine)
         return _turn(front_ends, port, load)
 
 
@@ -111,6 +111,13 @@ def _start(stack: ExitStack, env: dict[str, str], command: list[str], fd: int = 
     stack.enter_context(process)
     stack.callback(process.kill)
     return process
+
+
+def _await(front_end: subprocess.Popen[bytes], engine: subprocess.Popen[bytes]) -> None:
+    """Until the front end says that it listens; it does not while there is no engine."""
+    while not select.select([front_end.stdout], [], [], 0.5)[0]:
+        if engine.poll() is not None:
+            raise RuntimeError("the engine without a model ended; its last words are above")
 
 
 def compare_servers(load: Load, turns: int, against: Path | None, kinds: list[str]) -> None:

@@ -21,6 +21,7 @@ from fakes.served import Served, chairlift, serve
 ASK: dict[str, Any] = {"prompt": "Hello", "max_tokens": 5, "ignore_eos": True}
 SMALL = ("--kv-memory", "64MiB", "--max-running", "8", "--kernels", "torch", "--dtype", "float32")
 CLUSTER = {"chairlift_members", "chairlift_joins_refused_total", "chairlift_connections_turned_away_total"}
+ADAPTERS = {"chairlift_adapter_requests_total", "chairlift_adapter_tokens_total"}
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
 
 
@@ -75,14 +76,14 @@ def test_either_front_end_answers_for_the_whole_server(served: Served) -> None:
 
 
 @pytest.mark.slow
-def test_every_query_of_the_dashboard_names_a_series_that_is_there_or_a_gpus_or_a_clusters(served: Served) -> None:
+def test_every_query_of_the_dashboard_names_a_series_that_is_there_or_comes_with_more(served: Served) -> None:
     ask(served)
     scrape = all_shown(served, 1)
     names = {name for name, _ in scrape.samples}
     asked = set(re.findall(r"\b(?:chairlift|process)_[a-z_]+", DASHBOARD.read_text()))
     assert len(asked) > 20
-    assert {name for name in asked if not name.startswith("chairlift_device_")} - CLUSTER <= names
-    assert not CLUSTER & names
+    assert {name for name in asked if not name.startswith("chairlift_device_")} - CLUSTER - ADAPTERS <= names
+    assert not (CLUSTER | ADAPTERS) & names
     assert not any(name.startswith("chairlift_device_") for name in names)
     assert scrape.value("chairlift_step_busy_seconds_total") > 0
 
