@@ -59,7 +59,7 @@ def drawn(groups: list[dict[str, Any]]) -> str:
             y += BAR + GAP
         y += BETWEEN
     style = tag("style", Markup(_STYLE))
-    size = {"width": WIDTH, "height": y, "viewBox": f"0 0 {WIDTH} {y}"}
+    size: dict[str, str | float] = {"width": WIDTH, "height": y, "viewBox": f"0 0 {WIDTH} {y}"}
     label = "chairlift beside vLLM, openvino-genai and llama.cpp"
     return tag("svg", style, *inside, xmlns="http://www.w3.org/2000/svg", role="img", aria_label=label, **size) + "\n"
 
