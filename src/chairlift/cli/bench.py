@@ -25,6 +25,7 @@ DESCRIPTION = (
     "Send a workload to any OpenAI-compatible or llm-serving server and measure every streamed answer. docs/bench.md "
     "has the formula of each figure."
 )
+USAGE = "--workload FILE [options]"
 EPILOG = (
     "exit codes: 0 all answered; 1 some failed, the server went away, or none met the SLO; 2 a mistake; 130 "
     "interrupted, what was measured is written"

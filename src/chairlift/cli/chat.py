@@ -11,7 +11,7 @@ from contextlib import closing
 from itertools import groupby
 from typing import Protocol, TextIO
 
-from chairlift.cli.inputs.flags import add_option_flags, warned_settings
+from chairlift.cli.inputs.flags import add_model_argument, add_option_flags, warned_settings
 from chairlift.cli.inputs.sampling import add_sampling_flags, given
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
@@ -20,6 +20,7 @@ from chairlift.text.responses.reading.gathered import Piece
 
 HELP = "hold a conversation in this terminal"
 DESCRIPTION = "Hold a conversation in this terminal, without a server."
+USAGE = "[MODEL] [options]"
 _PROMPT = "> "
 _GREETING = "Ask away. /reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
@@ -32,6 +33,7 @@ class Streams(Protocol):
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
     parser.add_argument("--system", metavar="TEXT", help="system message before the conversation (default: none)")
     add_sampling_flags(parser, without=("n", "best_of"))  # there is one answer
     add_option_flags(parser, "model", "engine")

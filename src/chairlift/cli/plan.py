@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.inputs.flags import add_option_flags, parsed, warn, warned_settings
+from chairlift.cli.inputs.flags import add_model_argument, add_option_flags, parsed, warn, warned_settings
 from chairlift.cli.inputs.workload import add_request_flags, items_from, profile_from
 from chairlift.config.options.values import num_bytes, whole
 from chairlift.core.errors import InvalidConfig
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HELP = "show what a model would take of a device's memory"
 DESCRIPTION = "Show what serving a model would take of a device's memory, before anything is loaded."
+USAGE = "[MODEL] [options]"
 EPILOG = "--device may also name a GPU that is not here: h200, h100, a100, l4, rtx-4090 and others."
 _HERE = ("auto", "cpu", "cuda")  # what --device names on every command
 _PARTS = ("total", "others", "weights", "activations", "graphs", "kv", "free")  # of the memory
@@ -27,8 +28,7 @@ _LENGTHS = (32768, 8192, 2048, 512)  # request lengths to count, besides the lon
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    what = "folder, config.json, .gguf file or hub name (default: the embedded SmolLM2)"
-    parser.add_argument("which", nargs="?", metavar="MODEL", help=what)
+    add_model_argument(parser)
     parser.add_argument(
         "--device-memory", metavar="SIZE", help="memory of the device, such as 80GB; of a CPU what is free"
     )
@@ -67,7 +67,6 @@ def run(options: argparse.Namespace) -> int:
         options.device = "cuda"
     elif options.device is not None and options.device not in _HERE:
         raise InvalidConfig(f"--device must be one of {', '.join((*_HERE, *NAMES))}, got {options.device!r}")
-    options.model = options.which or options.model
     settings = warned_settings(options)
     source, config = _model(settings)
     warn(config.warnings)

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.cli.main import main
+from chairlift.cli.commands import GROUPS
+from chairlift.cli.inputs.flags import flags_of
+from chairlift.cli.main import _parser, main
 from chairlift.config.options.resolve import OPTIONS
+from chairlift.core.errors import InvalidConfig
 from chairlift.runner import kernels
 from fakes.gpu import GIB, FakeGpu
 
@@ -19,17 +22,44 @@ def test_help_fits_on_one_screen(capsys: pytest.CaptureFixture[str], monkeypatch
         main(["--help"])
     lines = capsys.readouterr().out.splitlines()
     assert end.value.code == 0
-    assert len(lines) <= 40
+    assert len(lines) <= 50
     assert all(len(line) <= 80 for line in lines)
-    for command in ("serve", "chat", "generate", "doctor"):
-        assert any(line.strip().startswith(command) for line in lines)
+    for title, commands in GROUPS.items():
+        start = lines.index(f"{title}:") + 1
+        listed = [line.split()[0] for line in lines[start : lines.index("", start)] if line[2] != " "]
+        assert listed == list(commands)
+
+
+def test_the_program_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    alone = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert alone == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["serve", "chat", "plan", "verify", "calibrate", "tune", "node"])
+def test_a_model_may_be_an_argument(command: str) -> None:
+    needed = {"calibrate": ["--out", "x"], "verify": ["--against", "batch"]}.get(command, [])
+    options = _parser().parse_args([command, "org/name", *needed])
+    assert flags_of(options)["model"] == "org/name"
+
+
+def test_a_model_may_follow_the_options_and_be_given_twice_if_the_same() -> None:
+    assert flags_of(_parser().parse_args(["serve", "--port", "1", "a/b", "--exact"]))["model"] == "a/b"
+    assert flags_of(_parser().parse_args(["serve", "a/b", "--model", "a/b"]))["model"] == "a/b"
+    with pytest.raises(InvalidConfig, match="MODEL a/b and --model c/d are different models"):
+        flags_of(_parser().parse_args(["serve", "a/b", "--model", "c/d"]))
 
 
 def test_serve_has_a_flag_for_every_option_but_those_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["serve", "--help"])
     text = capsys.readouterr().out
-    assert [option.flag for option in OPTIONS if f"{option.flag} " not in text + " "] == ["--join", "--address"]
+    assert [option.flag for option in OPTIONS if not re.search(rf"^  {option.flag}[ ,\n]", text, re.M)] == [
+        "--join",
+        "--address",
+    ]
     assert re.findall(r"\(default:[^()]*\)\s+\(default:[^()]*\)", text) == []
     assert "(default: the embedded SmolLM2-135M-Instruct)" in " ".join(text.replace("-\n", "-").split())
 
@@ -93,13 +123,13 @@ def test_flags_may_not_be_abbreviated(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as end:
         main(["serve", "--max-run", "3"])
     assert end.value.code == 2
-    assert "unrecognized arguments: --max-run 3 (did you mean --max-running?)" in capsys.readouterr().err
+    assert "unrecognized option: --max-run (did you mean --max-running?)" in capsys.readouterr().err
 
 
 def test_a_flag_unlike_any_other_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["serve", "--xyzzy"])
-    assert capsys.readouterr().err.endswith("unrecognized arguments: --xyzzy\n")
+    assert capsys.readouterr().err.endswith("unrecognized option: --xyzzy\n")
 
 
 def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

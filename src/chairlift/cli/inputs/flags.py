@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.config.options.resolve import DEFAULTS, OPTIONS, Option, resolve
+from chairlift.config.options.resolve import DEFAULTS, OPTIONS, Option, option_named, resolve
 from chairlift.config.options.values import Parser
 from chairlift.config.settings import Group, Settings
 from chairlift.core.errors import InvalidConfig
@@ -28,17 +29,24 @@ _TITLES: dict[Group, str] = {
 }
 
 
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    """MODEL, for a command whose flags have --model too."""
+    parser.add_argument("which", nargs="?", metavar="MODEL", help=option_named("model").help)
+
+
 def add_option_flags(parser: argparse.ArgumentParser, *groups: Group, without: Collection[str] = ()) -> None:
     """Adds --config and every option of these groups, except those that the command defines itself."""
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="read options from this YAML file, ours or llm-serving's"
     )
     added = []
+    has_argument = any(action.dest == "which" for action in parser._actions)
     for group in groups:
         section = parser.add_argument_group(_TITLES[group])
         for option in OPTIONS:
             if option.group == group and option.name not in without:
-                _add_flag(section, option)
+                is_same = option.name == "model" and has_argument
+                _add_flag(section, replace(option, help="same as the argument MODEL") if is_same else option)
                 added.append(option.name)
     parser.set_defaults(option_names=tuple(added))
 
@@ -74,7 +82,13 @@ def warn(warnings: Iterable[str]) -> None:
 
 def flags_of(options: argparse.Namespace) -> dict[str, object]:
     """The options given as flags; a command's own flag of the same name is not one."""
-    return {name: getattr(options, name) for name in options.option_names}
+    given = {name: getattr(options, name) for name in options.option_names}
+    which = getattr(options, "which", None)
+    if which is not None:
+        if given["model"] not in (None, which):
+            raise InvalidConfig(f"MODEL {which} and --model {given['model']} are different models: give one of them")
+        given["model"] = which
+    return given
 
 
 def parsed(options: argparse.Namespace, name: str, parse: Parser) -> Any:

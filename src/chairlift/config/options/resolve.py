@@ -2,7 +2,7 @@
 
     max_running     --max-running     max_running: (or max-running:)     CHAIRLIFT_MAX_RUNNING
 
-Always: a flag wins over YAML, YAML over the environment, the environment over the preset that one of these names, the
+Always: a flag wins over the environment, the environment over YAML, YAML over the preset that one of these names, the
 preset over the default. An unknown name or a bad value is refused with the option's name and what is allowed. Does not
 know how flags are parsed or files are found.
 """
@@ -49,6 +49,10 @@ _BY_NAME = {option.name: option for option in OPTIONS}
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Settings) if field.name in _BY_NAME}
 
 
+def option_named(name: str) -> Option:
+    return _BY_NAME[name]
+
+
 def resolve(
     flags: Mapping[str, object], config: Path | None = None, environment: Mapping[str, str] = _NOTHING
 ) -> Settings:
@@ -60,8 +64,8 @@ def resolve(
     named = {option.environment: option.name for option in OPTIONS}
     from_environment = {named[key]: value for key, value in environment.items() if key in named and value != ""}
     given = _merge(
-        _parse(from_environment, lambda name: _BY_NAME[name].environment),
         _parse(translation.values if translation else document, lambda name: f"{config}: {name}", llm_serving.SECTIONS),
+        _parse(from_environment, lambda name: _BY_NAME[name].environment),
         _parse(flags, lambda name: _BY_NAME[name].flag if name in _BY_NAME else name),
     )
     preset = given.get("preset", NONE)
@@ -74,8 +78,8 @@ def resolve(
     if translation is None:
         return Settings(**values, warnings=warnings)
     warnings += translation.warnings
-    # A flag that asks for more than the model has stays a mistake.
-    can_clip = flags.get("max_model_len") is None
+    # A flag or a variable that asks for more than the model has stays a mistake.
+    can_clip = flags.get("max_model_len") is None and "max_model_len" not in from_environment
     return Settings(**values, compat=replace(translation.compat, can_clip_max_model_len=can_clip), warnings=warnings)
 
 

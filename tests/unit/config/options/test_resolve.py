@@ -24,11 +24,11 @@ def test_nothing_given_gives_the_defaults() -> None:
     assert resolve({}) == Settings()
 
 
-def test_flag_wins_over_file_wins_over_environment(tmp_path: Path) -> None:
-    config = yaml_file(tmp_path, "port: 2\nmax_running: 2\n")
-    environment = {"CHAIRLIFT_PORT": "3", "CHAIRLIFT_MAX_RUNNING": "3", "CHAIRLIFT_BLOCK_SIZE": "3"}
+def test_flag_wins_over_environment_wins_over_file(tmp_path: Path) -> None:
+    config = yaml_file(tmp_path, "port: 2\nmax_running: 2\nblock_size: 2\n")
+    environment = {"CHAIRLIFT_PORT": "3", "CHAIRLIFT_MAX_RUNNING": "3"}
     settings = resolve({"port": "1", "max_running": None}, config, environment)
-    assert (settings.port, settings.max_running, settings.block_size) == (1, 2, 3)
+    assert (settings.port, settings.max_running, settings.block_size) == (1, 3, 2)
 
 
 def test_a_false_flag_wins_too(tmp_path: Path) -> None:

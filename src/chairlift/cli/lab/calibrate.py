@@ -5,7 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.inputs.flags import add_option_flags, flags_of, progress, warn, warned_model, warned_settings
+from chairlift.cli.inputs.flags import (
+    add_model_argument,
+    add_option_flags,
+    flags_of,
+    progress,
+    warn,
+    warned_model,
+    warned_settings,
+)
 from chairlift.core.errors import ChairliftError, InvalidConfig
 
 if TYPE_CHECKING:
@@ -16,9 +24,11 @@ DESCRIPTION = (
     "Time a model's steps on this machine and write the profile that predicts them. The machine should be idle "
     "otherwise. Limits such as max_running come from --config or the environment."
 )
+USAGE = "[MODEL] --out FILE [options]"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write the profile to this file")
     parser.add_argument("--quick", action="store_true", help="time fewer shapes and repeats: seconds, but less exact")
     parser.add_argument(
