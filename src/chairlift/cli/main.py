@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from chairlift.cli.commands import COMMANDS, CommandParser, ProgramParser, style
+from chairlift.config.options.foreign.table import by_flag
+from chairlift.config.options.resolve import option_named
 from chairlift.config.options.values import did_you_mean
 from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
@@ -60,6 +62,11 @@ def _refuse(command: CommandParser, unknown: Sequence[str]) -> None:
     flags = [each.partition("=")[0] for each in unknown if each.startswith("-")]
     if not flags:
         command.error(f"unrecognized arguments: {' '.join(unknown)}")
+    foreign = by_flag(flags[0])
+    if foreign is not None and not foreign.option:
+        command.error(f"{flags[0]}: {foreign.note}")
+    if foreign is not None:
+        command.error(f"{flags[0]}: is {option_named(foreign.option).flag}, which this command has not")
     command.error(f"unrecognized option: {flags[0]}{did_you_mean(flags[0], command.shown_flags, '--')}")
 
 

@@ -24,8 +24,12 @@ def check_consistent(settings: "Settings") -> None:
         raise InvalidConfig("host_memory holds blocks that are swapped out: set preemption to swap or auto")
     if settings.roles is not None:
         _check_roles(settings)
-    if settings.log_prompts and not settings.log_requests:
-        raise InvalidConfig("log_prompts adds prompts and answers to the lines of log_requests: set that too")
+    if settings.log_prompts and not settings.logs_requests:
+        raise InvalidConfig(
+            "log_prompts adds prompts and answers to the access log: leave --quiet and --no-log-requests out"
+        )
+    if settings.uds is not None and settings.tls_cert is not None:
+        raise InvalidConfig("uds: a Unix socket is on this machine alone and speaks no TLS; leave --tls-cert out")
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise InvalidConfig("tls_cert and tls_key belong together: give both, or neither")
     if settings.is_mindspore and settings.kernels != "auto":

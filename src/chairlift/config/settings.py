@@ -24,6 +24,7 @@ from chairlift.config.options.values import (
     existing_path,
     folder_path,
     named_folders,
+    names,
     new_file,
     num_bytes,
     one_of,
@@ -32,7 +33,9 @@ from chairlift.config.options.values import (
     seconds,
     seconds_or_0,
     share,
+    template_text,
     text,
+    url_path,
     whole,
 )
 from chairlift.core.scheduling.preemption import MODES, REQUEUES
@@ -90,13 +93,22 @@ class Settings:
     model_cfg: Path | None = _model(
         None, existing_path, "FILE", "MindFormers YAML or JSON that describes a model without config.json"
     )
-    served_model_name: str | None = _server(None, text, "NAME", "name shown to clients (default: the model's)")
+    revision: str | None = _model(None, text, "NAME", "branch, tag or commit of a hub model (default: the newest)")
+    download_dir: Path | None = _model(
+        None, folder_path, "DIR", "folder for downloads (default: the hub's cache, ~/.cache/huggingface/hub)"
+    )
+    served_model_name: tuple[str, ...] = _server(
+        (), names, "NAME ...", "names shown to clients, the first in answers (default: the model's)"
+    )
     tokenizer: Path | None = _model(None, existing_path, "PATH", "tokenizer file or folder (default: the model's own)")
     tool_format: str | None = _model(
         None,
         text,
         "NAME",
         "format of the model's tool calls, such as hermes (default: found from the chat template)",
+    )
+    chat_template: str | None = _model(
+        None, template_text, "FILE", "chat template, a Jinja file or its text (default: the model's own)"
     )
     task: str = _server("auto", *_choice("auto", "generate", "embed", "rerank"),
         "output of the model: text, vectors or scores of pairs; auto: by its files",
@@ -213,6 +225,13 @@ class Settings:
     roles: str | None = _server(
         None, text, "ROLE:N,...", "replicas for prefill and for decode, as in prefill:1,decode:3"
     )
+    seed: int | None = _server(
+        None, whole(0, 2**63 - 1), "N", "seed of requests that bring none, in their order (default: random ones)"
+    )
+    uds: Path | None = _server(None, new_file, "PATH", "Unix socket to listen on instead of --host and --port")
+    root_path: str | None = _server(
+        None, url_path, "PATH", "path of this server behind a proxy, as in /llm; served with and without it"
+    )
     host: str = _server("127.0.0.1", text, "ADDRESS", "address to listen on")
     port: int = _server(8000, whole(0, 65535), "N", "port to listen on")
     frontends: int | None = _server(None, whole(1, 256), "N", "HTTP processes that share the port (default: by device)")
@@ -278,7 +297,8 @@ class Settings:
     )
     log_level: str = _server("info", *_choice("debug", "info", "warning", "error"), "least severe lines to log")
     log_format: str = _server("text", *_choice("text", "json"), "format of log lines")
-    log_requests: bool = _server(False, boolean, "", "access log: a line for each request that ended")
+    quiet: bool = _server(False, boolean, "", "no access log and no line of throughput")
+    log_requests: bool = _server(True, boolean, "", "access log: a line for each request that ended")
     log_prompts: bool = _server(False, boolean, "", "prompts and answers in the access log")
     trace: Path | None = _record(
         None, new_file, "FILE", "file to record every step and event in (see `chairlift trace`)"
@@ -299,6 +319,10 @@ class Settings:
     @property
     def is_untried(self) -> bool:
         return self.device in UNTRIED_DEVICES
+
+    @property
+    def logs_requests(self) -> bool:
+        return self.log_requests and not self.quiet
 
     @property
     def has_adapters(self) -> bool:

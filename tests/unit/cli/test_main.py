@@ -38,6 +38,12 @@ def test_the_program_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -
     assert alone == capsys.readouterr().out
 
 
+def test_a_model_behind_served_names_is_not_taken_for_one() -> None:
+    with pytest.raises(InvalidConfig, match="a/b would be another name; give MODEL before the options"):
+        flags_of(_parser().parse_args(["serve", "--served-model-name", "x", "a/b"]))
+    assert flags_of(_parser().parse_args(["serve", "a/b", "--served-model-name", "x", "c/d"]))["model"] == "a/b"
+
+
 @pytest.mark.parametrize("command", ["serve", "chat", "plan", "verify", "calibrate", "tune", "node"])
 def test_a_model_may_be_an_argument(command: str) -> None:
     needed = {"calibrate": ["--out", "x"], "verify": ["--against", "batch"]}.get(command, [])

@@ -28,6 +28,11 @@ def check_access(settings: Settings) -> None:
 
 def warning_of(settings: Settings) -> str | None:
     """For a server that other machines can use without a key."""
-    if is_loopback(settings.host) or settings.api_key is not None or settings.api_key_file is not None:
+    if (
+        settings.uds is not None
+        or is_loopback(settings.host)
+        or settings.api_key is not None
+        or settings.api_key_file is not None
+    ):
         return None
     return f"any client that can reach {settings.host} may use this server: set CHAIRLIFT_API_KEY or --api-key-file"
