@@ -15,7 +15,14 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "node": "node",
         "cluster-key": "cluster_key",
     },
-    "models": {"plan": "plan", "models": "models", "convert": "convert"},
+    "models": {
+        "pull": "stored.pull",
+        "list": "stored.list",
+        "rm": "stored.rm",
+        "plan": "plan",
+        "models": "models",
+        "convert": "convert",
+    },
     "measure": {"bench": "bench", "contest": "contest", "verify": "verify", "doctor": "doctor"},
     "lab": {
         "simulate": "lab.simulate",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.inputs.flags import add_model_argument, add_option_flags, parsed, warn, warned_settings
+from chairlift.cli.inputs.text import size
 from chairlift.cli.inputs.workload import add_request_flags, items_from, profile_from
 from chairlift.config.options.values import num_bytes, whole
 from chairlift.core.errors import InvalidConfig
@@ -193,10 +194,3 @@ def num_tokens(found: "Forecast", length: int) -> int:
 def _lengths(found: "Forecast") -> list[int]:
     longest = found.limits.max_model_len
     return [longest, *(length for length in _LENGTHS if length < longest)]
-
-
-def size(amount: int) -> str:
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if abs(amount) >= unit:
-            return f"{amount / unit:.1f} {name}"
-    return f"{amount} B"

@@ -1,3 +1,6 @@
+import socket
+from pathlib import Path
+
 import pytest
 
 from chairlift.core.errors import InvalidConfig
