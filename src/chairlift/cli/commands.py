@@ -12,6 +12,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "serve": "serve",
         "chat": "chat",
         "generate": "generate",
+        "batch": "batch",
         "node": "node",
         "cluster-key": "cluster_key",
     },

@@ -89,6 +89,20 @@ def flags_of(options: argparse.Namespace) -> dict[str, object]:
     return with_our_names(_given(options)).values
 
 
+def arguments_of(options: argparse.Namespace) -> list[str]:
+    """The options given as flags, for another process."""
+    arguments = [] if options.config is None else ["--config", str(options.config)]
+    for name, value in flags_of(options).items():
+        flag = option_named(name).flag
+        if isinstance(value, bool):
+            arguments.append(flag if value else flag.replace("--", "--no-", 1))
+        elif value is not None:
+            arguments += [
+                word for each in (value if isinstance(value, list) else [value]) for word in (flag, str(each))
+            ]
+    return arguments
+
+
 def _given(options: argparse.Namespace) -> dict[str, object]:
     given = {name: getattr(options, name) for name in options.option_names}
     which = getattr(options, "which", None)

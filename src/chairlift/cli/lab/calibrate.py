@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from chairlift.cli.inputs.flags import (
     add_model_argument,
     add_option_flags,
-    flags_of,
+    arguments_of,
     progress,
     warn,
     warned_model,
@@ -71,15 +71,8 @@ def _first_tokens(options: argparse.Namespace) -> "FirstTokens":
     """Empty, with a warning, if the model cannot be served."""
     from chairlift.sim.calibration.serving_path import first_tokens
 
-    arguments = [] if options.config is None else ["--config", str(options.config)]
-    for name, value in flags_of(options).items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            arguments.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
-            arguments += [f"--{flag}", str(value)]
     try:
-        return first_tokens(arguments)
+        return first_tokens(arguments_of(options))
     except (ChairliftError, OSError) as error:
         warn([f"the time outside the steps was not measured: {error}; --no-serve leaves it out"])
         return ()
