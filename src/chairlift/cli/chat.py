@@ -45,7 +45,8 @@ def run(options: argparse.Namespace) -> int:
         model = RemoteChat(options.url, settings.model, options.api_key or os.environ.get("OPENAI_API_KEY", ""))
         print(f"{model.model} at {options.url}", file=sys.stderr)
     else:
-        print(f"loading {settings.model or 'the embedded model'} ...", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"loading {settings.model or 'the embedded model'} ...", file=sys.stderr, flush=True)
         from chairlift.llm import LLM
 
         model = _Local(LLM.from_settings(settings))

@@ -4,6 +4,8 @@ Each command is a module with HELP, DESCRIPTION, perhaps USAGE and EPILOG, add_f
 """
 
 import argparse
+import os
+import sys
 from collections.abc import Mapping
 
 # In the order of the help: group, then command and its module.
@@ -24,7 +26,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "models": "models",
         "convert": "convert",
     },
-    "measure": {"bench": "bench", "contest": "contest", "verify": "verify", "doctor": "doctor"},
+    "measure": {"bench": "bench", "contest": "contest", "verify": "verify"},
     "lab": {
         "simulate": "lab.simulate",
         "compare": "lab.compare",
@@ -35,13 +37,22 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "replay": "lab.replay",
         "policies": "lab.policies",
     },
+    "this program": {"doctor": "doctor", "completion": "completion"},
 }
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 
 
 def style(is_raw: bool) -> type[argparse.HelpFormatter]:
-    """How help pages look; raw: line breaks of descriptions and epilogs are kept."""
-    return argparse.RawDescriptionHelpFormatter if is_raw else argparse.HelpFormatter
+    """How help pages look: in colours on a terminal that wants them. `is_raw`: line breaks of descriptions and epilogs
+    are kept."""
+    plain = argparse.RawDescriptionHelpFormatter if is_raw else argparse.HelpFormatter
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return plain
+    from rich_argparse import RawDescriptionRichHelpFormatter, RichHelpFormatter
+
+    RichHelpFormatter.text_markup = RichHelpFormatter.help_markup = False  # brackets are brackets
+    RichHelpFormatter.group_name_formatter = str
+    return RawDescriptionRichHelpFormatter if is_raw else RichHelpFormatter
 
 
 class ProgramParser(argparse.ArgumentParser):

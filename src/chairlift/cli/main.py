@@ -97,6 +97,6 @@ def _parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         module.add_flags(command)
-        command.set_defaults(run=module.run, command=command)
+        command.set_defaults(run=module.run, command=command, program=parser)
         parser.summaries[name] = module.HELP
     return parser

@@ -1,3 +1,4 @@
+import io
 import json
 import re
 import subprocess
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from chairlift.cli.commands import GROUPS
+from chairlift.cli.completion import SHELLS
 from chairlift.cli.inputs.flags import flags_of
 from chairlift.cli.main import _parser, main
 from chairlift.config.options.resolve import OPTIONS
@@ -196,3 +198,33 @@ def test_a_warning_of_the_configuration_is_shown(tmp_path: Path, capsys: pytest.
     error = capsys.readouterr().err
     assert "chairlift: warning: " in error
     assert "model_config.zactivate_len" in error
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_help_has_colours_on_a_terminal_that_wants_them(
+    variables: dict[str, str], is_coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ({"TERM": "xterm", "NO_COLOR": "", "COLUMNS": "80"} | variables).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", out := Terminal())
+    assert main([]) == 0
+    assert ("\x1b[" in out.getvalue()) == is_coloured
+    assert "serve and talk:" in re.sub(r"\x1b\[\d*m", "", out.getvalue())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_options_and_their_values_but_no_foreign_names(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "max-step-tokens" in script
+    assert "bfloat16" in script
+    assert "max-num-seqs" not in script
