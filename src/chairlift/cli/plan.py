@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HELP = "show what a model would take of a device's memory"
 DESCRIPTION = "Show what serving a model would take of a device's memory, before anything is loaded."
 USAGE = "[MODEL] [options]"
-EPILOG = "--device may also name a GPU that is not here: h200, h100, a100, l4, rtx-4090 and others."
+EPILOG = "--device may also name a GPU that is not here: h200, h100, a100, a10g, l4, t4, rtx-4090 and others."
 _HERE = ("auto", "cpu", "cuda")  # what --device names on every command
 _PARTS = ("total", "others", "weights", "activations", "graphs", "kv", "free")  # of the memory
 _SMALLEST = 64 * 2**20  # bytes of a device
@@ -71,7 +71,9 @@ def run(options: argparse.Namespace) -> int:
     settings = warned_settings(options)
     source, config = _model(settings)
     warn(config.warnings)
-    found = forecast(settings, source, config, find_device(named or settings.device, memory))
+    device = find_device(named or settings.device, memory)
+    warn([f"{device.name}: {device.caution}"] if device.caution else ())
+    found = forecast(settings, source, config, device)
     print(json.dumps(_facts(source.name, found)) if options.json else _table(source.name, found))
     return 0
 

@@ -12,7 +12,7 @@ from chairlift.server.sockets.handshake import server_context
 def check_access(settings: Settings) -> None:
     """Raises `InvalidConfig` for unusable keys or certificates, and for admin routes open to other machines."""
     read_keys(settings.api_key, settings.api_key_file)
-    read_keys(settings.admin_key, None)
+    read_keys(settings.admin_key, None, "admin_key")
     if settings.tls_cert is not None:
         try:
             server_context(settings.tls_cert, settings.tls_key)
