@@ -6,12 +6,14 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 import httpx
 import pytest
 
+from chairlift.live.shared_memory.counts import Count
 from chairlift.live.wire.messages import Explain, Explained, Snapshot, Watch
 from fakes.connection import MemoryConnection
 from fakes.http_world import HttpWorld
@@ -110,21 +112,52 @@ async def test_a_page_is_told_of_the_server_then_of_everything_then_of_news() ->
         world.client.watching.hear(WHOLE)
         world.client.watching.hear(NEWS)
         world.client.watching.hear(WHOLE)  # for another page
-    assert page.names == ["about", "about", "whole", "news"]
+    assert page.names == ["about", "about", "totals", "whole", "totals", "news"]
     about = page.events[0][1]
     assert (about["version"], about["models"], about["has_chat"]) == ("1.2.3", ["small", "org/small"], True)
     assert about["limits"]["num_blocks"] == 100
     assert about["rules"][0]["value"] == "shortest-first"
     assert about["rules"][0]["summary"]
-    settings = {name: (value, is_default) for name, value, is_default in about["settings"]}
+    settings = {name: (value, is_default) for name, value, is_default, *_ in about["settings"]}
     assert settings["policy"] == ("shortest-first", False)
-    assert settings["max_step_tokens"] == ("64", True)
+
+
+async def test_settings_are_shown_as_they_are_in_force() -> None:
+    world = HttpWorld(max_step_tokens=100, max_request_seconds=7.0, max_connections=10)
+    settings = await shown_settings(world)
+    assert settings["max_step_tokens"] == "64", "the engine took less than was asked for"
+    assert (settings["device"], settings["threads"], settings["kernels"]) == ("cpu", "2", "native")
+    assert (settings["served_model_name"], settings["task"], settings["frontends"]) == ("small", "generate", "1")
+    assert (settings["max_connections_per_address"], settings["max_body_bytes"]) == ("5", "20000")
+    assert (settings["max_request_seconds"], settings["drain_timeout"]) == ("7.0", "no limit")
+    assert settings["lora_memory"] == "4GiB"
+    world.context.load.settings = replace(world.context.settings, max_request_seconds=None)
+    assert (await shown_settings(world))["max_request_seconds"] == "no limit"
+
+
+async def shown_settings(world: HttpWorld) -> dict[str, str]:
+    async with opened(world) as page:
+        return {name: value for name, value, *_ in page.events[0][1]["settings"]}
+
+
+async def test_a_page_is_told_how_requests_ended() -> None:
+    world = HttpWorld(max_waiting=1)
+    question = {"prompt": "a", "max_tokens": 2}
+    assert (await world.post("/v1/completions", question)).status_code == 200
+    assert (await world.post("/v1/completions", {"prompt": 7})).status_code == 400
+    world.context.load.counts.add(Count.WAITING, 1)
+    assert (await world.post("/v1/completions", question)).status_code == 429
+    await world.get("/v1/models")
+    async with opened(world) as page:
+        world.client.watching.hear(WHOLE)
+    (totals,) = [data for name, data in page.events if name == "totals"]
+    assert totals == {"answered": 1, "failed": 0, "aborted": 0, "overloaded": 1, "rejected": 1}
 
 
 async def test_a_password_in_an_address_is_not_shown() -> None:
     endpoint = "http://alice:secret@collector:4318/v1/traces?token=secret"
     async with opened(HttpWorld(otlp_endpoint=endpoint)) as page:
-        settings = {name: value for name, value, _ in page.events[0][1]["settings"]}
+        settings = {name: value for name, value, *_ in page.events[0][1]["settings"]}
     assert settings["otlp_endpoint"] == "http://***@collector:4318/v1/traces?***"
 
 
@@ -185,7 +218,7 @@ async def test_a_page_that_reads_slowly_is_told_everything_again(monkeypatch: py
         world.client.watching.hear(NEWS)
         page.connection.is_full = False
         world.client.watching.hear(NEWS)
-        assert page.names == ["about", "about", "whole"]
+        assert page.names == ["about", "about", "totals", "whole"]
         asked = len(world.client.watched)
         assert page.connection.sender is not None
         page.connection.sender.release()
