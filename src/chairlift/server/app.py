@@ -27,6 +27,7 @@ from chairlift.server.scrape import Scrape, metrics
 
 _ROUTES = (
     Route("/", page.root),
+    Route("/docs", page.docs),
     Route("/live", page.live),
     Route("/live/requests/{name}", page.explain),
     Route("/v1/completions", completions, methods=["POST"]),

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ import pytest
 
 from chairlift.live.shared_memory.counts import Count
 from chairlift.live.wire.messages import Explain, Explained, Snapshot, Watch
+from chairlift.server.page import document
 from fakes.connection import MemoryConnection
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, until, wait_until
@@ -22,9 +24,16 @@ from fakes.patience import HANG_S, until, wait_until
 WHOLE, NEWS = Snapshot(True, b'{"whole":1}'), Snapshot(False, b'{"news":1}')
 
 
-async def browser_gets(world: HttpWorld) -> httpx.Response:
+PAGES = pytest.mark.parametrize("path", ["/", "/docs"])
+
+
+async def browser_gets(world: HttpWorld, path: str = "/") -> httpx.Response:
     async with world.http() as http:
-        return await http.get("/", headers={"Accept": "text/html,application/xhtml+xml"})
+        return await http.get(path, headers={"Accept": "text/html,application/xhtml+xml"})
+
+
+def inside(tag: str, html: str) -> list[str]:
+    return re.findall(f"<{tag}>(.*?)</{tag}>", html, flags=re.S)
 
 
 async def test_a_browser_gets_the_page_and_others_a_welcome() -> None:
@@ -35,28 +44,51 @@ async def test_a_browser_gets_the_page_and_others_a_welcome() -> None:
     assert (await world.get("/")).json()["models"] == ["small", "org/small"]
 
 
-async def test_the_page_is_the_same_for_all_and_needs_nothing_from_elsewhere() -> None:
-    page, other = await browser_gets(HttpWorld()), await browser_gets(HttpWorld("Other words.", model="other"))
-    assert page.content == other.content
-    links = re.findall(r"(?:src|href)=\"([^\"]*)\"", page.text)
-    assert all(link.startswith(("#", "data:")) for link in links)
+@PAGES
+async def test_a_page_is_the_same_for_all_and_needs_nothing_from_elsewhere(path: str) -> None:
+    other = HttpWorld("Other words.", model="other")
+    page, again = await browser_gets(HttpWorld(), path), await browser_gets(other, path)
+    assert page.content == again.content
+    html = re.sub(r"<script>.*?</script>", "", page.text, flags=re.S)
+    links = set(re.findall(r"(?:src|href)=\"([^\"]*)\"", html))
+    assert all(link.startswith(("#", "data:", "/")) for link in links)
+    for link in links:
+        if link.startswith("/") and link != "/metrics":  # of which this server has none
+            assert (await other.get(link.partition("#")[0])).status_code == 200
 
 
-async def test_only_the_pages_own_script_and_style_may_run() -> None:
-    page = await browser_gets(HttpWorld())
-    policy = page.headers["content-security-policy"]
-    for tag, rule in (("script", "script-src"), ("style", "style-src")):
-        (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", page.text, flags=re.S)
-        digest = base64.b64encode(sha256(inside.encode()).digest()).decode()
-        assert f"{rule} 'sha256-{digest}'" in policy
-    assert "default-src 'none'" in policy
+@PAGES
+async def test_only_a_pages_own_scripts_and_style_may_run(path: str) -> None:
+    page = await browser_gets(HttpWorld(), path)
+    rules = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
+    for tag in ("script", "style"):
+        digests = [base64.b64encode(sha256(each.encode()).digest()).decode() for each in inside(tag, page.text)]
+        assert rules[f"{tag}-src"] == " ".join(f"'sha256-{digest}'" for digest in digests)
+    assert rules["default-src"] == "'none'"
+    assert rules["require-trusted-types-for"] == "'script'"
+    assert rules["trusted-types"] == ("dompurify" if path == "/" else "'none'")
     assert not re.search(r" (?:style|on\w+)=", re.sub(r"<script>.*?</script>", "", page.text, flags=re.S))
 
 
-async def test_no_script_makes_markup_of_text() -> None:
-    page = await browser_gets(HttpWorld())
-    assert "textContent" in page.text
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b", page.text)
+@PAGES
+async def test_no_script_of_ours_makes_markup_of_text(path: str) -> None:
+    own = inside("script", (await browser_gets(HttpWorld(), path)).text)[-1]
+    assert "textContent" in own
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b", own)
+
+
+def test_vendored_scripts_are_those_that_are_named() -> None:
+    folder = Path(document.__file__).parent / "static" / "vendor"
+    named = dict(line.split()[::-1] for line in (folder / "README.md").read_text().splitlines() if line[:4] == "    ")
+    assert named == {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.js")}
+    assert {path.stem for path in folder.glob("*.LICENSE")} == {path.stem for path in folder.glob("*.js")}
+
+
+async def test_pages_hold_no_data_and_need_no_key() -> None:
+    world = HttpWorld(api_key="sk-alice-0123456789")
+    for path in ("/", "/docs"):
+        assert (await browser_gets(world, path)).status_code == 200
+    assert (await browser_gets(world, "/openapi.json")).status_code == 401
 
 
 class OpenPage:

@@ -1,6 +1,7 @@
 """The server as the page shows it: version, model, rules and settings in force."""
 
 import time
+
 import msgspec
 
 from chairlift.config.options.rules import RULE_KINDS, summary

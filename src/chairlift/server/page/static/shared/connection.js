@@ -1,11 +1,9 @@
-// The connection to the server: its API key, and its events, as a stream that is opened again when it ends.
+// The connection to the server: its API key, and its events.
 
-const byId = (name) => document.getElementById(name);
-
-function stored(name, value) {
+function storedKey(value) {
   try {
-    if (value !== undefined) sessionStorage.setItem(name, value);
-    return sessionStorage.getItem(name) || "";
+    if (value !== undefined) sessionStorage.setItem("chairlift-key", value);
+    return sessionStorage.getItem("chairlift-key") || "";
   } catch { return ""; } // without storage the key is asked for each time
 }
 
@@ -15,8 +13,9 @@ function askForKey() {
     const dialog = byId("key-dialog");
     dialog.addEventListener("close", () => {
       asking = null;
-      stored("chairlift-key", byId("key").value.trim());
-      byId("key").value = "";
+      if (dialog.returnValue) storedKey(byId("key").value.trim());
+      byId("key").value = dialog.returnValue = "";
+      showKey();
       done();
     }, { once: true });
     dialog.showModal();
@@ -24,15 +23,38 @@ function askForKey() {
   return asking;
 }
 
+// Without a key there is nothing to change.
+function showKey() { byId("key-change").hidden = !storedKey(); }
+
+function makeKey() {
+  showKey();
+  byId("key-change").addEventListener("click", askForKey);
+  // A plain link cannot carry the key.
+  for (const link of document.querySelectorAll("a[data-keyed]")) link.addEventListener("click", async (event) => {
+    if (!storedKey()) return;
+    event.preventDefault();
+    const answer = await call(link.getAttribute("href"));
+    location.assign(URL.createObjectURL(new Blob([await answer.text()], { type: "text/plain" })));
+  });
+}
+
 // fetch with the key; asks for one until the server accepts it.
 async function call(path, options = {}) {
   for (;;) {
-    const key = stored("chairlift-key");
+    const key = storedKey();
     const headers = { ...options.headers, ...(key ? { Authorization: "Bearer " + key } : {}) };
     const answer = await fetch(path, { ...options, headers, cache: "no-store" });
     if (answer.status !== 401) return answer;
     await askForKey();
   }
+}
+
+const send = (path, body, signal) =>
+  call(path, { method: "POST", signal, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+
+async function whyRefused(answer) {
+  const body = await answer.json().catch(() => null);
+  return body?.error?.message || "the server answers " + answer.status;
 }
 
 // The events of a stream, one {name, data} after the other.
@@ -53,21 +75,5 @@ async function* eventsOf(answer) {
       }
       if (data.length) yield { name, data: data.join("\n") };
     }
-  }
-}
-
-// Runs for ever: events go to take(name, value), the state of the connection to status.
-async function follow(take, status) {
-  for (let wait = 500; ; wait = Math.min(2 * wait, 5000)) {
-    try {
-      const answer = await call("/live", { headers: { Accept: "text/event-stream" } });
-      if (!answer.ok) throw new Error("the server answers " + answer.status);
-      for await (const event of eventsOf(answer)) {
-        wait = 500;
-        take(event.name, JSON.parse(event.data));
-      }
-    } catch (error) { console.warn(error); }
-    status("lost");
-    await new Promise((done) => setTimeout(done, wait));
   }
 }
