@@ -11,11 +11,11 @@ const SAMPLING = {
   frequency_penalty: ["frequency penalty", { min: -2, max: 2, step: 0.1 }],
   seed: ["seed", { step: 1 }],
 };
-const USUAL = { max_tokens: "1024" };
+const optionNames = [...Object.keys(SAMPLING), "stop", "system"];
 const optionField = (name) => byId("option-" + name);
 
 function makeOptions() {
-  const values = { ...USUAL, ...kept("options") };
+  const values = kept("options") ?? {};
   for (const [name, [title, bounds]] of Object.entries(SAMPLING)) {
     const label = element("label", title), field = element("input");
     Object.assign(field, { id: "option-" + name, type: "number", placeholder: "auto", value: values[name] ?? "", ...bounds });
@@ -30,14 +30,12 @@ function makeOptions() {
 }
 
 function keepOptions() {
-  const names = [...Object.keys(SAMPLING), "stop", "system"];
-  kept("options", Object.fromEntries(names.map((name) => [name, optionField(name).value])));
+  kept("options", Object.fromEntries(optionNames.map((name) => [name, optionField(name).value])));
   showChanged();
 }
 
 function showChanged() {
-  const names = [...Object.keys(SAMPLING), "stop", "system"];
-  const num = names.filter((name) => optionField(name).value.trim() !== (USUAL[name] ?? "")).length;
+  const num = optionNames.filter((name) => optionField(name).value.trim()).length;
   byId("options-changed").textContent = num ? ` (${num} set)` : "";
 }
 
