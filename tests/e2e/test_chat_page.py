@@ -1,6 +1,7 @@
 """What the chat does with a conversation, and with answers that are not to be trusted, in a real browser."""
 
 import json
+import re
 
 import pytest
 
@@ -98,6 +99,24 @@ def test_markdown_is_shown_as_what_it_means() -> None:
             ".code-head span": ["python"],
         }
         assert texts(browser, ".parts li")[-1] == "☑ done"
+
+
+def test_the_rate_of_an_answer_is_over_all_of_its_time_however_it_was_read() -> None:
+    with chat(world_of("It is sunny in all of the country.")) as browser:
+        # All of the stream in one piece, half a second late, as a busy browser reads it.
+        browser.run(
+            "window.fetch = (ask => async (path, options) => { const answer = await ask(path, options);"
+            "if (!path.startsWith('/v1/chat')) return answer; const text = await answer.text();"
+            "await new Promise(done => setTimeout(done, 500)); return new Response(text) })(window.fetch)"
+        )
+        say(browser, "Hi")
+        ended(browser, 1)
+        [figures] = texts(browser, ".figures")
+    found = re.fullmatch(r"first token .* · (\d+) tokens in (\S+) (m?s), (\S+)/s", figures)
+    assert found is not None, figures
+    total_s = float(found[2]) / (1000 if found[3] == "ms" else 1)
+    assert total_s >= 0.5
+    assert float(found[4]) == pytest.approx(int(found[1]) / total_s, rel=0.02)
 
 
 def test_an_answer_is_made_again_without_the_first() -> None:

@@ -74,10 +74,12 @@ function endPart(turn) {
   if (part?.kind === "thought") part.seconds ??= (performance.now() - part.began) / 1000;
 }
 
+// As this browser saw it. A busy one reads many tokens at once: over the time since the first of them, the rate of such an
+// answer would be far above the engine's; over the whole time it is never above.
 function inWords(run) {
   if (run.first === null) return run.end ? run.end.slice(3) : "waiting for the first token";
-  const rate = run.tokens > 1 ? ` · ${((1000 * (run.tokens - 1)) / (run.last - run.first)).toFixed(1)} tokens/s` : "";
-  return `first token ${seconds((run.first - run.began) / 1000)} · ${run.tokens} tokens${rate}${run.end}`;
+  const first_s = (run.first - run.began) / 1000, total_s = (run.last - run.began) / 1000;
+  return `first token ${seconds(first_s)} · ${run.tokens} tokens in ${seconds(total_s)}, ${short(run.tokens / total_s)}/s${run.end}`;
 }
 
 async function* deltasOf(turns, more, run, signal) {

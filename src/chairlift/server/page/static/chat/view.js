@@ -6,7 +6,7 @@ function showTurns() {
   views.clear();
   byId("chat-log").replaceChildren();
   chat.turns.forEach(showTurn);
-  if (!chat.turns.length) byId("chat-log").append(element("p", "Ask something. Answers are streamed, with their time to the first token and their tokens per second. This browser keeps the conversation.", "hint"));
+  if (!chat.turns.length) byId("chat-log").append(element("p", "Ask something. Answers are streamed, with their times as this browser sees them; the timeline has the engine's own. This browser keeps the conversation.", "hint"));
   scrollDown();
 }
 
