@@ -231,6 +231,7 @@ def assemble_served(
             loaded.fingerprint,
             moves_kv=moves_kv,
             counts_users=switchboard.engine.scheduler.counts_users,
+            chosen=loaded.chosen,
         ),
         partial(prepare, loaded.runner),
         note,
