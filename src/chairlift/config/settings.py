@@ -191,7 +191,8 @@ class Settings:
         None, text, "FILE", "proves who may join (`chairlift cluster-key` makes one)", is_secret=True
     )
     move_kv: str = _server("shared", *_choice("shared", "tcp", "off"),
-        "how keys and values travel with a request that moves to another replica",
+        "how keys and values travel with a request that moves to another replica; shared: in memory on one machine, "
+        "between machines over TCP",
     )  # fmt: skip
     roles: str | None = _server(
         None, text, "ROLE:N,...", "replicas that compute prompts and that make answers, as prefill:1,decode:3"
@@ -327,7 +328,7 @@ class Settings:
     @property
     def can_move_kv(self) -> bool:
         """Whether requests move between engines with their keys and values."""
-        return self.replicas > 1 and self.move_kv != "off" and self.tensor_parallel == 1 and not self.is_mindspore
+        return self.has_others and self.move_kv != "off" and self.tensor_parallel == 1 and not self.is_mindspore
 
     @property
     def ray(self) -> str | None:

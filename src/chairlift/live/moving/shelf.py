@@ -1,19 +1,18 @@
 """The shelf: pieces that an engine has written for others, as files in shared memory.
 
 Always: no more bytes than its bound; a piece that is not fetched is dropped after a while. An engine that has fetched a
-piece removes the file itself.
+piece removes the file itself, or has it removed. One thread puts pieces here while another sweeps.
 """
 
 import mmap
 import os
-import secrets
 import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from chairlift.live.moving.ticket import MoveFailed
+from chairlift.live.moving.ticket import MoveFailed, new_name
 
 KEPT_S = 30.0
 
@@ -34,9 +33,9 @@ class Shelf:
     def put(self, num_bytes: int, fill: Callable[[memoryview], None]) -> Piece:
         """Raises MoveFailed without room."""
         self.sweep()
-        if sum(size for _, size in self._kept.values()) + num_bytes > self._max_bytes:
+        if sum(size for _, size in list(self._kept.values())) + num_bytes > self._max_bytes:
             raise MoveFailed("too many pieces wait to be fetched")
-        path = self.folder / secrets.token_hex(16)
+        path = self.folder / new_name()
         self._kept[path] = self._now(), num_bytes
         try:
             return Piece(path, num_bytes, _write(path, num_bytes, fill))
