@@ -19,7 +19,7 @@ import zmq.asyncio
 from chairlift.build import ResolvedModel
 from chairlift.config.cluster_key import read_key
 from chairlift.core.errors import InvalidConfig
-from chairlift.live.moving.moves import FETCH_S
+from chairlift.live.moving.moves import MAX_FETCH_S
 from chairlift.live.nodes.messages import Ended, FromList, Leave, MemberEngine, Refused, Tell, ToList
 from chairlift.live.nodes.terms import digest_of, terms_of
 from chairlift.live.processes.child import STOP, ReportReady
@@ -108,9 +108,8 @@ class Agent:
             if link.is_ready and link.info is not None:
                 terms = terms_of(link.info)
                 load = (link.num_running, link.num_waiting, self._is_stopping.is_set(), link.queued)
-                found.append(
-                    MemberEngine(address, terms.fingerprint, terms.span, terms.max_tokens, *load, link.seen.figures)
-                )
+                figures = link.seen.figures if link.seen.figures.born else None
+                found.append(MemberEngine(address, terms.fingerprint, terms.span, terms.max_tokens, *load, figures))
         return found
 
     async def _listen(self) -> None:
@@ -161,8 +160,8 @@ class Agent:
             if any(link.num_running + link.num_waiting for link in self._links):
                 quiet = time.monotonic()
             await asyncio.sleep(_LOOK_S)
-        late = time.monotonic() + FETCH_S  # then nobody fetches them any more
-        while any(self._pieces.iterdir()) and time.monotonic() < late:
+        late = time.monotonic() + MAX_FETCH_S  # then nobody fetches them any more
+        while any(self._pieces.glob("*")) and time.monotonic() < late:
             await asyncio.sleep(_LOOK_S)
         await self._tell_engines()  # what they counted since
         await self._send(Leave(self._about.node))

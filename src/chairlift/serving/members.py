@@ -13,7 +13,18 @@ import zmq
 from chairlift.build import ResolvedModel
 from chairlift.config.cluster_key import read_key
 from chairlift.live.nodes.members import SILENT_S, MembersList
-from chairlift.live.nodes.messages import Ended, FromList, Leave, Members, Published, Refused, Tell, ToList, Welcome
+from chairlift.live.nodes.messages import (
+    Ended,
+    FromList,
+    Leave,
+    Left,
+    Members,
+    Published,
+    Refused,
+    Tell,
+    ToList,
+    Welcome,
+)
 from chairlift.live.nodes.numbers import Numbers
 from chairlift.live.nodes.terms import REASONS, EngineTerms, Terms, digest_of, terms_of
 from chairlift.live.processes.child import ReportReady
@@ -114,7 +125,9 @@ class MembersProcess:
             self._publish(message)
         elif isinstance(message, Leave):
             self._show()  # what it told just before counts
-            if self._list.leave(message):
+            addresses = self._list.leave(message)
+            if addresses is not None:
+                self._publish(Left(addresses))
                 say(f"node {message.node} has left")
             self._due = 0.0
         else:

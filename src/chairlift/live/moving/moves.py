@@ -28,7 +28,8 @@ from chairlift.live.moving.shelf import Piece, Shelf
 from chairlift.live.moving.sockets import STALL_S
 from chairlift.live.moving.ticket import Ticket, hash_tokens
 
-FETCH_S = 10.0  # for a piece to come
+FETCH_S = 10.0  # for a piece to come, or as long as computing would take
+MAX_FETCH_S = 25.0  # but less than it is kept
 _NUM_FETCHES = 4  # at once
 _TELL_S = 10.0  # between two lines about pieces that did not come
 _log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class Moves:
 
     def leave(self, front_end: FrontEnd, key: int, request: RequestId) -> None:
         """Asks a request to leave, when the host has room for it."""
-        self._leaving[request] = _Leaving(front_end, key)
+        self._leaving.setdefault(request, _Leaving(front_end, key))  # one that was asked before is under way
         self._begin()
 
     def accepts(self, ticket: Ticket, tokens: Sequence[int]) -> bool:
@@ -104,7 +105,8 @@ class Moves:
         """A request was added that a piece follows."""
         blocks = self._engine.scheduler.incoming(request.id)
         if blocks:
-            deadline = time.monotonic() + FETCH_S
+            computing_s = self._engine.scheduler.prompt_token_s * ticket.num_tokens
+            deadline = time.monotonic() + min(max(FETCH_S, computing_s), MAX_FETCH_S)
             self._arriving[request.id] = self._do(self._fetches, partial(self._fetch, ticket, blocks, deadline))
         else:
             self._tell("--host-memory is full")

@@ -1,7 +1,8 @@
 """The shelf: pieces that an engine has written for others, as files in shared memory.
 
 Always: no more bytes than its bound; a piece that is not fetched is dropped after a while. An engine that has fetched a
-piece removes the file itself, or has it removed. One thread puts pieces here while another sweeps.
+piece removes the file itself, or has it removed. Engines of a machine share the folder; what one that died has left
+there is dropped by the others. One thread puts pieces here while another sweeps.
 """
 
 import mmap
@@ -9,6 +10,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +35,7 @@ class Shelf:
     def put(self, num_bytes: int, fill: Callable[[memoryview], None]) -> Piece:
         """Raises MoveFailed without room."""
         self.sweep()
+        self._drop_orphans()
         if sum(size for _, size in list(self._kept.values())) + num_bytes > self._max_bytes:
             raise MoveFailed("too many pieces wait to be fetched")
         path = self.folder / new_name()
@@ -42,6 +45,13 @@ class Shelf:
         except OSError as error:
             self.drop(path)
             raise MoveFailed(f"a piece cannot be written: {error.strerror or error}") from error
+
+    def _drop_orphans(self) -> None:
+        """Pieces that are too old for their engine to be there."""
+        for path in self.folder.iterdir():
+            with suppress(FileNotFoundError):  # fetched just now
+                if path.is_file() and time.time() - path.stat().st_mtime > 2 * KEPT_S:
+                    path.unlink()
 
     def drop(self, path: Path) -> None:
         path.unlink(missing_ok=True)

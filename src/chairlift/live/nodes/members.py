@@ -45,9 +45,10 @@ class MembersList:
             self.terms = self.terms.after(EngineTerms(first.fingerprint, first.span, first.max_tokens))
         return None
 
-    def leave(self, message: Leave) -> bool:
-        """Whether it was there."""
-        return self._members.pop(message.node, None) is not None
+    def leave(self, message: Leave) -> list[str] | None:
+        """The addresses of its engines; None: it was not there."""
+        member = self._members.pop(message.node, None)
+        return None if member is None else [engine.address for engine in member.tell.engines]
 
     def end_silent(self, now: float) -> list[Tell]:
         """Strikes nodes off that have not told anything for long; what they last told."""

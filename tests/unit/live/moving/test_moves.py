@@ -1,6 +1,8 @@
 """Requests that leave an engine with their keys and values and arrive in another, with or without these."""
 
 import dataclasses
+import os
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,18 @@ def test_a_shelf_is_bounded_and_forgets(tmp_path: Path) -> None:
     now[0] += KEPT_S + 1
     shelf.put(60, partial(filled, bytes(60)))
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_pieces_of_engines_that_died_are_dropped(tmp_path: Path) -> None:
+    orphan = Shelf(tmp_path, 100).put(10, partial(filled, bytes(10))).path
+    shelf = Shelf(tmp_path, 100)
+    shelf.put(10, partial(filled, bytes(10)))
+    assert orphan.exists()
+    old = time.time() - 3 * KEPT_S
+    os.utime(orphan, (old, old))
+    shelf.put(10, partial(filled, bytes(10)))
+    assert not orphan.exists()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_pieces_that_nobody_fetches_are_dropped_while_the_engine_goes_on(tmp_path: Path) -> None:
@@ -180,6 +194,19 @@ def test_a_forged_ticket_is_computed_again(tmp_path: Path, field: str) -> None:
     tokens, want, num_computed = moved(source, target, forge={field: forged[field]})
     assert tokens == want
     assert num_computed > 18
+
+
+def test_a_request_that_is_asked_twice_leaves_once(tmp_path: Path) -> None:
+    source = Movable(tmp_path)
+    request = make_request(1, range(18), 30)
+    source.engine.add((request,))
+    source.step()
+    answers: list[Answer] = []
+    for _ in range(6):
+        source.moves.leave(b"front end", 7, request.id)
+        answers += source.step()
+    wait_until(lambda: bool(answers.extend(source.step()) or answers))
+    assert [answer.ticket is not None for answer in answers] == [True]
 
 
 def test_more_requests_than_the_host_holds_leave_one_after_the_other(tmp_path: Path) -> None:

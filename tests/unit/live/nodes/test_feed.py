@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from chairlift.live.nodes.feed import GRACE_S, MembersFeed
-from chairlift.live.nodes.messages import Ended, MemberEngine, Members
+from chairlift.live.nodes.messages import Ended, Left, MemberEngine, Members
 from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire.curve import Curve
 
@@ -72,6 +72,15 @@ def test_a_broken_link_that_is_not_listed_goes_and_may_come_again() -> None:
     assert world.hear(after_s=GRACE_S / 2) == [A.address]
     assert world.hear(after_s=GRACE_S / 2) == []
     assert world.hear(A) == [A.address]
+
+
+def test_a_member_that_has_left_goes_at_once_and_comes_again_as_another() -> None:
+    world = World()
+    world.hear(A, B)
+    world.feed.hear_left(Left([A.address, "tcp://never-heard-of:1"]))
+    assert list(world.links.addresses) == [1]
+    world.hear(A, B)
+    assert sorted(world.links.addresses) == [1, 2]
 
 
 def test_how_an_engine_ended_is_told_once_and_not_late() -> None:

@@ -24,8 +24,8 @@ def test_nodes_are_listed_until_they_leave_or_fall_silent() -> None:
     assert addresses(members) == ["tcp://a:1", "tcp://b:1"]
     members.hear(tell("b"), now=SILENT_S)
     assert [gone.node for gone in members.end_silent(SILENT_S)] == ["a"]
-    assert members.leave(Leave("b"))
-    assert not members.leave(Leave("b"))
+    assert members.leave(Leave("b")) == ["tcp://b:1"]
+    assert members.leave(Leave("b")) is None
     assert addresses(members) == []
 
 
