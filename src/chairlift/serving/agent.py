@@ -100,7 +100,10 @@ class Agent:
             await asyncio.sleep(_TELL_S if self._is_welcome else _TELL_S / 4)
 
     async def _tell_engines(self) -> None:
-        await self._send(msgspec.structs.replace(self._about, engines=self._engines()))
+        engines = self._engines()
+        ready = {engine.address for engine in engines}
+        starting = [address for address in self._public if address not in ready]
+        await self._send(msgspec.structs.replace(self._about, engines=engines, starting=starting))
 
     def _engines(self) -> list[MemberEngine]:
         found = []

@@ -1,8 +1,9 @@
 """A front end's view of the members' list: links come with members, and go with those that cannot be reached either.
 
 Always: a member's link is kept as long as it works, whatever the list says: the list may be gone, or may just have
-begun anew. A link that is broken is kept while its member is listed. One that has said that it leaves is dropped at
-once; what comes later at its address is new, and not drained as that was.
+begun anew. A link that is broken is kept while its member is listed, also as one that starts again: what may have
+crashed it waits for it. One that has said that it leaves is dropped at once; what comes later at its address is new,
+and not drained as that was.
 """
 
 import logging
@@ -71,7 +72,7 @@ class MembersFeed:
             _log.debug("replica %d has joined: %s", listed[address], address)
         for address, known in list(self._known.items()):
             is_linked = self.client.is_linked(known.replica)
-            if is_linked or address in listed:
+            if is_linked or address in listed or address in members.starting:
                 known.lost = now
             if address in listed:
                 self.client.renumber(known.replica, listed[address])

@@ -71,7 +71,8 @@ class MembersList:
         engines: dict[str, MemberEngine] = {}
         for member in sorted(self._members.values(), key=lambda member: member.told):
             engines |= {engine.address: engine for engine in member.tell.engines}
-        return Members([replace(each, number=numbers.get(address, -1)) for address, each in engines.items()])
+        numbered = [replace(each, number=numbers.get(address, -1)) for address, each in engines.items()]
+        return Members(numbered, [address for member in self._members.values() for address in member.tell.starting])
 
     def give_numbers(self, now: float) -> bool:
         """To all that are listed; whether any has changed."""

@@ -31,7 +31,8 @@ class Tell(msgspec.Struct, tag=True, frozen=True):
     model: str = ""
     config: str = ""  # a digest of what describes the model
     version: str = VERSION
-    engines: list[MemberEngine] = []  # none while they load
+    engines: list[MemberEngine] = []  # that are ready
+    starting: list[str] = []  # addresses of those that load, at first or again
 
 
 class Leave(msgspec.Struct, tag=True, frozen=True):
@@ -62,6 +63,7 @@ class Left(msgspec.Struct, tag=True, frozen=True):
 
 class Members(msgspec.Struct, tag=True, frozen=True):
     engines: list[MemberEngine]
+    starting: list[str] = []  # as in `Tell`
 
 
 ToList = Tell | Leave | Ended

@@ -40,9 +40,9 @@ class World:
         self.links, self.now = Links(), 100.0
         self.feed = MembersFeed(cast(Any, self.links), Curve("11" * 32), now=lambda: self.now)
 
-    def hear(self, *engines: MemberEngine, after_s: float = 0.0) -> list[str]:
+    def hear(self, *engines: MemberEngine, after_s: float = 0.0, starting: tuple[str, ...] = ()) -> list[str]:
         self.now += after_s
-        self.feed.hear(Members(list(engines)))
+        self.feed.hear(Members(list(engines), list(starting)))
         return list(self.links.addresses.values())
 
 
@@ -63,6 +63,15 @@ def test_a_broken_link_is_kept_while_its_member_is_listed() -> None:
     world.hear(A)
     world.links.working.clear()
     assert world.hear(A, after_s=10 * GRACE_S) == [A.address]
+
+
+def test_a_broken_link_is_kept_while_its_engine_starts_again() -> None:
+    world = World()
+    assert world.hear(starting=(A.address,)) == []  # none is made before it is ready
+    world.hear(A)
+    world.links.working.clear()
+    assert world.hear(after_s=10 * GRACE_S, starting=(A.address,)) == [A.address]
+    assert world.hear(after_s=GRACE_S) == []
 
 
 def test_a_broken_link_that_is_not_listed_goes_and_may_come_again() -> None:
