@@ -11,6 +11,7 @@ from chairlift.config.version import VERSION
 ROOT = Path(__file__).parents[2]
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 DEPLOYED = sorted(path for path in (ROOT / "deploy").rglob("*") if path.suffix in (".yaml", ".json", ".tpl"))
+SHOWING = [*DEPLOYED, *sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CITATION.cff"]
 # An image's tag, a chart's version, the label of a manifest.
 SHOWN = re.compile(
     r"""(?:chairlift:|\btag: |^version: |^appVersion: |kubernetes\.io/version: )"?(\d+\.\d+\.\d+)""", re.M
@@ -27,14 +28,14 @@ def headings(level: int, text: str) -> list[str]:
     return re.findall(rf"^{'#' * level} (.+)$", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", [*DEPLOYED, *sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"], ids=name)
+@pytest.mark.parametrize("path", SHOWING, ids=name)
 def test_a_file_that_shows_the_version_shows_this_one(path: Path) -> None:
     assert set(SHOWN.findall(path.read_text())) <= {VERSION}
 
 
 def test_versions_are_found_where_they_are_shown() -> None:
-    shown = {name(path) for path in DEPLOYED if SHOWN.search(path.read_text())}
-    assert {"deploy/helm/chairlift/Chart.yaml", "deploy/helm/values-gpu.yaml", "deploy/kubernetes/cpu.yaml"} <= shown
+    shown = {path.name for path in SHOWING if SHOWN.search(path.read_text())}
+    assert {"Chart.yaml", "values-gpu.yaml", "cpu.yaml", "compose.yaml", "kubernetes.md", "CITATION.cff"} <= shown
 
 
 def test_the_changelog_begins_with_this_version() -> None:
