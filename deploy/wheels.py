@@ -40,10 +40,9 @@ def compiler_for(processor: str) -> dict[str, str]:
     return {"CC": compiler, "LDSHARED": f"{compiler} -shared -O3 -s", "_PYTHON_HOST_PLATFORM": f"linux-{processor}"}
 
 
-def tagged(wheel: Path, processor: str, out: Path) -> Path:
-    """The wheel with the tags of all systems whose libraries its kernels can do with; fails if they need newer ones."""
-    floor = f"manylinux_{GLIBC.replace('.', '_')}_{processor}"
-    run(sys.executable, "-m", "auditwheel", "repair", "--plat", floor, "--wheel-dir", str(out), str(wheel))
+def tagged(wheel: Path, out: Path) -> Path:
+    """The wheel with the tags of all systems whose libraries its kernels can do with."""
+    run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(out), str(wheel))
     (made,) = out.iterdir()
     return made
 
@@ -56,7 +55,7 @@ def make(work: Path) -> list[Path]:
     if sys.platform != "linux":
         return [sdist, build("wheel", source, work / "wheel")]
     plain = {each: build("wheel", source, work / each, **compiler_for(each)) for each in PROCESSORS}
-    return [sdist, *(tagged(wheel, each, work / f"{each}-tagged") for each, wheel in plain.items())]
+    return [sdist, *(tagged(wheel, work / f"{each}-tagged") for each, wheel in plain.items())]
 
 
 def main() -> None:
