@@ -13,7 +13,7 @@ from chairlift.server.context import ServerContext
 
 _HIDDEN = ("compat", "warnings")
 _UNBOUNDED = ("max_request_seconds", "drain_timeout")
-_OPEN = (None, "auto")  # values that leave it open; for threads also 0
+_OPEN = (None, "auto", ())  # values that leave it open; for threads also 0
 
 
 class SettingRow(NamedTuple):
