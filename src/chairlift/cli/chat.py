@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if sys.stdin.isatty():
         import readline  # noqa: F401  (gives `input` line editing and recall)
     llm = LLM.from_settings(settings)
-    Conversation(llm, llm.default_params(**given(options)), options.system, sys.stdout).hold(input)
+    Conversation(llm, llm.get_default_sampling_params(**given(options)), options.system, sys.stdout).hold(input)
     return 0
 
 

@@ -85,8 +85,6 @@ def _sampling(request: GenerationRequest, given: Given, defaults: SamplingDefaul
         found = given | _search(given)
     else:
         found = _suggested(defaults) | given | _best_of(request, given)
-    if found.get("top_k") == -1:  # "all" in vLLM's API
-        found["top_k"] = 0
     for name, convert in _CONVERTED.items():
         if name in found:
             found[name] = convert(name, found[name])
