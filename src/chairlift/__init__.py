@@ -3,10 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chairlift.config.version import VERSION as __version__
-
 if TYPE_CHECKING:
     from chairlift.async_llm import AsyncLLM as AsyncLLM
+    from chairlift.config.version import VERSION as __version__
     from chairlift.core.errors import ChairliftError as ChairliftError
     from chairlift.core.errors import EngineUnavailable as EngineUnavailable
     from chairlift.core.errors import InvalidConfig as InvalidConfig
@@ -56,6 +55,8 @@ __all__ = ["__version__", *_PLACES]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("chairlift.config.version").VERSION
     if name in _PLACES:
         return getattr(import_module(f"chairlift.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -323,7 +323,7 @@ def test_one_that_is_dropped_frees_its_memory_at_once(tiny_model: Path) -> None:
 
 def test_a_context_that_the_pool_does_not_hold_is_not_offered(llm: LLM) -> None:
     assert llm.limits.max_model_len == llm.limits.max_pool_tokens == 9600
-    (result,) = llm.generate([[5] * 9590], SamplingParams(temperature=0, ignore_eos=True))
+    (result,) = llm.generate([[5] * 9590], SamplingParams(temperature=0, ignore_eos=True, max_tokens=None))
     assert len(result.outputs[0].token_ids) == 10
 
 

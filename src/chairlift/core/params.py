@@ -30,7 +30,7 @@ _NOT_STRUCTURED = {"ignore_eos": False, "min_tokens": 0}
 
 @dataclass(slots=True, kw_only=True)
 class SamplingParams:
-    max_tokens: int | None = param(None, "Longest answer in tokens", 1)
+    max_tokens: int | None = param(16, "Longest answer in tokens", 1)  # None: as many as fit
     min_tokens: int = param(0, "Tokens before an end or stop token may come", 0)
     temperature: float = param(1.0, "Randomness; 0: always the most likely token", 0.0, 100.0)
     top_k: int = param(0, "Draw from this many of the most likely tokens; 0 or -1: from all", 0)

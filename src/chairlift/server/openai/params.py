@@ -89,7 +89,7 @@ def _sampling(request: GenerationRequest, given: Given, defaults: SamplingDefaul
         if name in found:
             found[name] = convert(name, found[name])
     with naming_shape(request):
-        return SamplingParams(**found)
+        return SamplingParams(**{"max_tokens": None, **found})
 
 
 @cache
