@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from chairlift.core.params import SamplingParams as SamplingParams
     from chairlift.core.structured import Structured as Structured
     from chairlift.llm import LLM as LLM
+    from chairlift.local.engine_args import AsyncEngineArgs as AsyncEngineArgs
+    from chairlift.local.engine_args import EngineArgs as EngineArgs
     from chairlift.local.model import Stats as Stats
     from chairlift.local.outputs import CompletionOutput as CompletionOutput
     from chairlift.local.outputs import EmbeddingOutput as EmbeddingOutput
@@ -36,6 +38,7 @@ _MODULES = {
     "core.params": ("SamplingParams",),
     "core.structured": ("Structured",),
     "llm": ("LLM",),
+    "local.engine_args": ("AsyncEngineArgs", "EngineArgs"),
     "local.model": ("Stats",),
     "local.outputs": (
         "CompletionOutput",

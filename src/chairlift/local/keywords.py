@@ -9,7 +9,7 @@ from typing import Any
 
 from chairlift.core.errors import InvalidConfig
 
-_EQUAL = {
+EQUAL = {
     "tensor_parallel_size": "tensor_parallel",
     "gpu_memory_utilization": "memory",
     "max_num_seqs": "max_running",
@@ -33,7 +33,7 @@ _VALUES: dict[str, dict[Any, Any]] = {
     "convert": {"auto": None, "none": None},
     "task": {"embedding": "embed", "score": "rerank"},
 }
-_WITHOUT_EFFECT = frozenset((
+WITHOUT_EFFECT = frozenset((
     "async_scheduling", "compilation_config", "disable_cascade_attn", "disable_custom_all_reduce",
     "disable_log_requests", "disable_log_stats", "enable_chunked_prefill", "enforce_eager",
     "long_prefill_token_threshold", "max_num_partial_prefills",
@@ -70,7 +70,7 @@ def own_options(given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     has_adapters = given.get("lora") is not None or given.get("lora_dir") is not None
     for name, value in given.items():
-        if value is None or name in _WITHOUT_EFFECT or (name == "enable_lora" and has_adapters):
+        if value is None or name in WITHOUT_EFFECT or (name == "enable_lora" and has_adapters):
             continue
         if name in _NEUTRAL:
             neutral, way_out = _NEUTRAL[name]
@@ -88,7 +88,7 @@ def _add(found: dict[str, Any], name: str, value: Any) -> None:
     own = values.get(value, value) if isinstance(value, str) else value
     if own is None:
         return
-    option = _EQUAL.get(name, name)
+    option = EQUAL.get(name, name)
     if option in found:
         raise InvalidConfig(f"{name}: is {option}, which is given too; give one of them")
     found[option] = own

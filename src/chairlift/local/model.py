@@ -26,6 +26,7 @@ from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.live.wire.switchboard import Switchboard
 from chairlift.local.completing import MakeStream, Stream
 from chairlift.local.embeddings import Embedding
+from chairlift.local.engine_args import EngineArgs
 from chairlift.local.keywords import own_options
 from chairlift.local.tokenizer import NamedTokenizer
 from chairlift.text.chat import render
@@ -74,6 +75,10 @@ class LocalModel:
         `seed`: of requests that have none; the same calls in the same order then draw the same tokens."""
         self._seeds = None if seed is None else random.Random(seed)
         self._start(find_model(resolve(own_options({"model": model, **options}))))
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs) -> Self:
+        return cls(**engine_args.options)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
