@@ -44,7 +44,7 @@ def tokens_per_s(llm: LLM, count: int, num_tokens: int, temperature: float, shap
     prompts = [{"prompt_token_ids": [(7 * i + j) % 1000 + 10 for j in range(_PROMPT)]} for i in range(count)]
     params = [
         SamplingParams(
-            structured=shapes[i % len(shapes)],
+            structured_outputs=shapes[i % len(shapes)],
             ignore_eos=shapes[i % len(shapes)] is None,
             max_tokens=None,  # as many as the context holds: the shapes need more
             temperature=temperature,

@@ -69,7 +69,9 @@ def generate(args: argparse.Namespace) -> list[dict[str, Any]]:
             prompts.append({"prompt_token_ids": llm.tokenizer.encode(f"An example, number {sample}, as JSON:\n")})
             heat = (sample % 2) * 1.0
             params.append(
-                SamplingParams(structured=schema, max_tokens=MAX_TOKENS, temperature=heat, seed=index * 100 + sample)
+                SamplingParams(
+                    structured_outputs=schema, max_tokens=MAX_TOKENS, temperature=heat, seed=index * 100 + sample
+                )
             )
     began = time.perf_counter()
     answers = [each.outputs[0] for each in llm.generate(prompts, params)]

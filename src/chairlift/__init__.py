@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from chairlift.core.output_kind import RequestOutputKind as RequestOutputKind
     from chairlift.core.params import SamplingParams as SamplingParams
     from chairlift.core.structured import Structured as Structured
+    from chairlift.core.structured import StructuredOutputsParams as StructuredOutputsParams
     from chairlift.llm import LLM as LLM
     from chairlift.local.engine_args import AsyncEngineArgs as AsyncEngineArgs
     from chairlift.local.engine_args import EngineArgs as EngineArgs
@@ -36,7 +37,7 @@ _MODULES = {
     "core.errors": ("ChairliftError", "EngineUnavailable", "InvalidConfig", "InvalidRequest"),
     "core.output_kind": ("RequestOutputKind",),
     "core.params": ("SamplingParams",),
-    "core.structured": ("Structured",),
+    "core.structured": ("Structured", "StructuredOutputsParams"),
     "llm": ("LLM",),
     "local.engine_args": ("AsyncEngineArgs", "EngineArgs"),
     "local.model": ("Stats",),

@@ -41,6 +41,8 @@ class AsyncLLM(LocalModel):
             self._stepping.close()
         super().close()
 
+    shutdown = close  # vLLM's name
+
     def generate(
         self,
         prompt: Prompt,

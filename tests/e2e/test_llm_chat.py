@@ -65,7 +65,7 @@ def test_calls_are_read(llm: LLM, choice: Any) -> None:
 
 
 def test_several_conversations_share_a_batch_and_keep_their_order(llm: LLM) -> None:
-    shape = SamplingParams(temperature=0, max_tokens=50, structured={"enum": ["a", "b"]})
+    shape = SamplingParams(temperature=0, max_tokens=50, structured_outputs={"enum": ["a", "b"]})
     chats = [HI, [*HI, {"role": "assistant", "content": "Yes?"}, *HI]]
     together = llm.chat(chats, [PARAMS, shape])
     alone = [llm.chat(chat, params)[0] for chat, params in zip(chats, (PARAMS, shape), strict=True)]
@@ -90,7 +90,7 @@ def test_a_stream_of_a_model_without_reasoning_is_content_alone(llm: LLM) -> Non
 
 
 def test_reasoning_is_streamed_apart_from_the_content(thinker: LLM) -> None:
-    shape = SamplingParams(temperature=0, max_tokens=100, structured={"enum": ["a", "b"]})
+    shape = SamplingParams(temperature=0, max_tokens=100, structured_outputs={"enum": ["a", "b"]})
     how: Any = {"thinking_budget": 6, "chat_template_kwargs": {"is_open": True}}
     pieces = list(thinker.stream_chat(HI, shape, **how))
     assert joined(pieces) == whole(thinker.chat(HI, shape, **how)[0])
@@ -151,7 +151,10 @@ def test_mistakes_are_named_before_anything_is_streamed(llm: LLM, field: str, as
         ("messages", {"messages": [HI, []]}),
         ("messages", {"messages": "Hi"}),
         ("sampling_params", {"sampling_params": [PARAMS, PARAMS]}),
-        ("max_tokens", {"sampling_params": SamplingParams(max_tokens=1, structured={"const": "a long text, by far"})}),
+        (
+            "max_tokens",
+            {"sampling_params": SamplingParams(max_tokens=1, structured_outputs={"const": "a long text, by far"})},
+        ),
     ],
 )
 def test_mistakes_are_named(llm: LLM, field: str, asked: Any) -> None:

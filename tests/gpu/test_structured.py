@@ -17,7 +17,11 @@ def test_answers_have_their_shapes_and_are_the_same_in_any_crowd(tmp_path: Path)
     prompts = [{"prompt_token_ids": [5 + i, 9, 40 + i]} for i in range(48)]
     params = [
         SamplingParams(
-            structured=SHAPES[i % 5], temperature=(i % 2) * 1.0, seed=i, max_tokens=200, logprobs=(None, 2)[i % 5 == 0]
+            structured_outputs=SHAPES[i % 5],
+            temperature=(i % 2) * 1.0,
+            seed=i,
+            max_tokens=200,
+            logprobs=(None, 2)[i % 5 == 0],
         )
         for i in range(48)
     ]

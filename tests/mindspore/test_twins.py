@@ -58,7 +58,9 @@ def pair(tiny: Path) -> tuple[LLM, LLM]:
     [
         SamplingParams(max_tokens=12, temperature=0.9, seed=3, n=3),
         SamplingParams(max_tokens=12, temperature=0.8, seed=4, top_p=0.9, top_k=20, repetition_penalty=1.2),
-        SamplingParams(max_tokens=12, temperature=0.0, structured=Structured.regex("[a-z]{2,9}( [a-z]{2,9}){0,3}")),
+        SamplingParams(
+            max_tokens=12, temperature=0.0, structured_outputs=Structured.regex("[a-z]{2,9}( [a-z]{2,9}){0,3}")
+        ),
     ],
     ids=["samples", "filters", "structured"],
 )

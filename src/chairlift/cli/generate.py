@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from chairlift.llm import LLM
 
     llm = LLM.from_settings(settings)
-    params = llm.get_default_sampling_params(**given(options), structured=shape)
+    params = llm.get_default_sampling_params(**given(options), structured_outputs=shape)
     if options.chat:
         completions = llm.chat([[{"role": "user", "content": text}] for text in texts], params)
     else:

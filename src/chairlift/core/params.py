@@ -23,7 +23,7 @@ MAX_STOP_IDS = 128
 # What a beam search has no use for, and the value that asks for nothing.
 _NOT_IN_BEAMS = {
     "best_of": 0, "min_tokens": 0, "logit_bias": {}, "repetition_penalty": 1.0, "presence_penalty": 0.0,
-    "frequency_penalty": 0.0, "prompt_logprobs": None, "structured": None,
+    "frequency_penalty": 0.0, "prompt_logprobs": None, "structured_outputs": None,
 }  # fmt: skip
 _NOT_STRUCTURED = {"ignore_eos": False, "min_tokens": 0}
 
@@ -58,7 +58,7 @@ class SamplingParams:
     best_of: int = param(0, "Make this many samples and give the n most likely per token; 0: n", 0, MAX_SAMPLES)
     beam_width: int = param(0, "Search with this many beams instead of sampling; 0: do not", 0, MAX_BEAMS)
     length_penalty: float = param(1.0, "Divide scores of a beam search by length to this power", -10.0, 10.0)
-    structured: Structured | None = param(  # noqa: RUF009  (a frozen value)
+    structured_outputs: Structured | None = param(  # noqa: RUF009  (a frozen value)
         None, "Hold the answer to a JSON schema or grammar", is_public=False
     )
     detokenize: bool = param(True, "Make text of the tokens", is_public=False)
@@ -84,7 +84,7 @@ class SamplingParams:
             raise InvalidRequest("stop", "stop strings need the text: leave detokenize on")
         if self.best_of and self.best_of < self.n:
             raise InvalidRequest("best_of", f"must be at least {self.n}, got {self.best_of}")
-        if self.structured is not None:
+        if self.structured_outputs is not None:
             self._check_structured()
         if self.beam_width:
             self._check_beams()

@@ -61,7 +61,7 @@ _NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "pooler_config": ((), "pooling is read from the model's files"),
     "limit_mm_per_prompt": (({},), "prompts are text; leave it out"),
     "mm_processor_kwargs": (({},), "prompts are text; leave it out"),
-    "logits_processors": (([],), "use logit_bias or structured in SamplingParams"),
+    "logits_processors": (([],), "use logit_bias or structured_outputs in SamplingParams"),
 }  # fmt: skip
 
 

@@ -206,8 +206,8 @@ class LocalModel:
     def _request(self, prompt: str | TokenIds, params: SamplingParams) -> Request:
         self._check_makes_text()
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        if params.structured is not None:
-            self._structured.check(params.structured, params.max_tokens)
+        if params.structured_outputs is not None:
+            self._structured.check(params.structured_outputs, params.max_tokens)
         return tokens, params, output_room(tokens, params, self.limits)
 
     def _turn(
@@ -248,8 +248,8 @@ class LocalModel:
 
     def _turn_request(self, turn: ChatTurn, params: SamplingParams) -> Request:
         prompt = self.tokenizer.encode(turn.prompt, add_special=False)
-        if params.structured is not None:
-            self._structured.check(params.structured, params.max_tokens)
+        if params.structured_outputs is not None:
+            self._structured.check(params.structured_outputs, params.max_tokens)
         params = turn.held(params, self._structured)
         return prompt, params, output_room(prompt, params, self.limits)
 

@@ -10,7 +10,9 @@ LIMITS = Limits(vocab_size=100, max_model_len=32, block_size=4, num_blocks=6, ma
 
 
 def test_output_fills_the_context_when_no_limit_is_given() -> None:
-    assert output_room([1] * 10, SamplingParams(max_tokens=None), LIMITS) == 15  # 24 places, and the last token needs none
+    assert (
+        output_room([1] * 10, SamplingParams(max_tokens=None), LIMITS) == 15
+    )  # 24 places, and the last token needs none
 
 
 def test_a_prompt_longer_than_the_pool_is_refused_with_the_limit() -> None:

@@ -30,7 +30,7 @@ def given_params(request: GenerationRequest) -> Given:
     if request.stream and "prompt_logprobs" in given:
         raise InvalidRequest("prompt_logprobs", "is not available in a stream")
     if (shape := shape_of(request)) is not None:
-        given["structured"] = shape.structured
+        given["structured_outputs"] = shape.structured
     return given
 
 

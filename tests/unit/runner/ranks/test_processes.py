@@ -78,7 +78,7 @@ def test_every_kind_of_request_is_answered_as_by_one(folder: Path) -> None:
         SamplingParams(seed=3, n=3, max_tokens=9, top_p=0.9, repetition_penalty=1.2),
         SamplingParams(beam_width=3, n=2, max_tokens=6),
         SamplingParams(temperature=0.0, max_tokens=5, logprobs=2, prompt_logprobs=2),
-        SamplingParams(seed=1, max_tokens=20, structured=Structured.regex("[a-z]{3,9}")),
+        SamplingParams(seed=1, max_tokens=20, structured_outputs=Structured.regex("[a-z]{3,9}")),
     ]
     options = {"device": "cpu", "dtype": "float64", "max_model_len": 128, "num_blocks": 24, "preemption": "swap"}
     one, two = (LLM(str(folder), tensor_parallel=count, **options) for count in (1, 2))
