@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,10 @@ async def test_many_tasks_get_what_they_get_alone_and_share_steps(llm: AsyncLLM,
 
     async def last(prompt: list[int]) -> str:
         nonlocal most
+        text = ""
         async for output in llm.generate(prompt, GREEDY):
-            most = max(most, llm.stats().num_running)
-        assert output.finished
-        return output.text
+            text, most = output.text, max(most, llm.stats().num_running)
+        return text
 
     assert await asyncio.gather(*map(last, PROMPTS)) == [each.text for each in alone]
     assert most > 1
@@ -85,7 +86,7 @@ async def test_outputs_show_all_so_far_or_what_is_new_or_the_end(llm: AsyncLLM, 
         assert (whole.outputs[0].text, whole.outputs[0].token_ids) == (wanted.text, wanted.token_ids)
         assert len(whole.outputs[0].logprobs or ()) == 12
     texts = [each.text for each in so_far]
-    assert all(later.startswith(earlier) for earlier, later in zip(texts, texts[1:], strict=False))
+    assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
     assert "".join(each.text for each in news) == wanted.text
     assert [token for each in news for token in each.outputs[0].token_ids] == wanted.token_ids
     assert sum(len(each.outputs[0].logprobs or ()) for each in news) == 12
