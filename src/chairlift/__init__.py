@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from chairlift.core.params import SamplingParams as SamplingParams
     from chairlift.core.structured import Structured as Structured
     from chairlift.core.structured import StructuredOutputsParams as StructuredOutputsParams
+    from chairlift.engine_args import AsyncEngineArgs as AsyncEngineArgs
+    from chairlift.engine_args import EngineArgs as EngineArgs
     from chairlift.llm import LLM as LLM
-    from chairlift.local.engine_args import AsyncEngineArgs as AsyncEngineArgs
-    from chairlift.local.engine_args import EngineArgs as EngineArgs
     from chairlift.local.model import Stats as Stats
     from chairlift.local.outputs import CompletionOutput as CompletionOutput
     from chairlift.local.outputs import EmbeddingOutput as EmbeddingOutput
@@ -39,7 +39,7 @@ _MODULES = {
     "core.params": ("SamplingParams",),
     "core.structured": ("Structured", "StructuredOutputsParams"),
     "llm": ("LLM",),
-    "local.engine_args": ("AsyncEngineArgs", "EngineArgs"),
+    "engine_args": ("AsyncEngineArgs", "EngineArgs"),
     "local.model": ("Stats",),
     "local.outputs": (
         "CompletionOutput",

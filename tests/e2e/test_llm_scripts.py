@@ -116,7 +116,7 @@ def test_a_chat_template_may_be_given(llm: LLM) -> None:
 def test_what_it_is_made_with_may_be_a_value(tiny_model: Path) -> None:
     with LLM.from_engine_args(EngineArgs(str(tiny_model), max_num_seqs=3, **OPTIONS)) as made:
         assert made.limits.max_running == 3
-    with pytest.raises(InvalidConfig, match="hf_overrides.*config.json"):
+    with pytest.raises(InvalidConfig, match="--hf-overrides.*config.json"):
         LLM(str(tiny_model), hf_overrides={"rope_theta": 1})
 
 

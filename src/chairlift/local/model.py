@@ -5,13 +5,13 @@ Always: `close` frees the model's memory, and ends requests under way with an er
 
 import gc
 import logging
-import random
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Self, TypedDict
+from pathlib import Path
+from typing import Any, Protocol, Self, TypedDict
 
 from chairlift.build import ResolvedModel, adapter_registry, assemble, find_model, load
 from chairlift.config.model import SamplingDefaults
@@ -26,7 +26,6 @@ from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.live.wire.switchboard import Switchboard
 from chairlift.local.completing import MakeStream, Stream
 from chairlift.local.embeddings import Embedding
-from chairlift.local.engine_args import EngineArgs
 from chairlift.local.keywords import own_options
 from chairlift.local.tokenizer import NamedTokenizer
 from chairlift.text.chat import render
@@ -42,6 +41,10 @@ from chairlift.text.tokenizer import Tokenizer
 Messages = Sequence[Mapping[str, Any]]
 Params = SamplingParams | Sequence[SamplingParams]
 _log = logging.getLogger(__name__)
+
+
+class HasOptions(Protocol):
+    options: dict[str, Any]  # as for `LLM`
 
 
 class ChatOptions(TypedDict, total=False):
@@ -70,20 +73,21 @@ class Stats:
 
 
 class LocalModel:
-    def __init__(self, model: str | None = None, *, seed: int | None = None, **options: Any) -> None:
+    def __init__(self, model: str | None = None, *, config: str | Path | None = None, **options: Any) -> None:
         """`options` are those of the command line, with underscores: max_running=64, dtype="float32", ..., or vLLM's.
-        `seed`: of requests that have none; the same calls in the same order then draw the same tokens."""
-        self._seeds = None if seed is None else random.Random(seed)
-        self._start(find_model(resolve(own_options({"model": model, **options}))))
+        `config`: a YAML file of more."""
+        settings = resolve(own_options({"model": model, **options}), None if config is None else Path(config))
+        for warning in settings.warnings:
+            _log.warning(warning)
+        self._start(find_model(settings))
 
     @classmethod
-    def from_engine_args(cls, engine_args: EngineArgs) -> Self:
+    def from_engine_args(cls, engine_args: HasOptions) -> Self:
         return cls(**engine_args.options)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         made = cls.__new__(cls)
-        made._seeds = None
         made._start(find_model(settings))
         return made
 
@@ -94,7 +98,7 @@ class LocalModel:
             _log.warning(
                 "replicas %d: here one engine computes; chairlift serve starts several", model.settings.replicas
             )
-        self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
+        self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer, model.settings.chat_template)
         self._settings = model.settings
         self._format = format_of(self.tokenizer, model.settings.tool_format)
         self._other: tuple[Tokenizer, ModelFormat | None] | None = None
@@ -188,20 +192,14 @@ class LocalModel:
         if params is None:
             params = self.get_default_sampling_params()
         if isinstance(params, SamplingParams):
-            own = replace(params)
-            return [self._seeded(own) for _ in range(count)]
+            return [replace(params)] * count
         if not isinstance(params, list | tuple) or not all(isinstance(each, SamplingParams) for each in params):
             raise InvalidRequest(
                 "sampling_params", "must be SamplingParams or a list of them, such as SamplingParams(top_k=5)"
             )
         if len(params) != count:
             raise InvalidRequest("sampling_params", f"{len(params)} sets of parameters for {count} prompts")
-        return [self._seeded(replace(each)) for each in params]
-
-    def _seeded(self, params: SamplingParams) -> SamplingParams:
-        if self._seeds is None or params.seed is not None or params.is_greedy:
-            return params
-        return replace(params, seed=self._seeds.getrandbits(63))
+        return [replace(each) for each in params]
 
     def _request(self, prompt: str | TokenIds, params: SamplingParams) -> Request:
         self._check_makes_text()

@@ -34,9 +34,8 @@ def add_sampling_flags(
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `SamplingParams` that were given, and always `max_tokens`: None is no limit."""
-    found = {name: value for name in PARAMS if (value := getattr(options, name, None)) is not None}
-    return {"max_tokens": None, **found}
+    """The fields of `SamplingParams` that were given."""
+    return {name: value for name in PARAMS if (value := getattr(options, name, None)) is not None}
 
 
 def _add_flag(section: argparse._ArgumentGroup, param: Param, default: object) -> None:
