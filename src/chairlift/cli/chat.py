@@ -59,4 +59,4 @@ class _Local:
     llm: "LLM"
 
     def stream_chat(self, messages: list[dict[str, str]], changes: dict[str, Any]) -> "Generator[Piece, None, None]":
-        return self.llm.stream_chat(messages, self.llm.default_params(**changes))
+        return self.llm.stream_chat(messages, self.llm.get_default_sampling_params(**{"max_tokens": None, **changes}))
