@@ -14,21 +14,13 @@ import openai
 import pytest
 
 from chairlift import LLM
-from fakes.encoders import WORDS, make_encoder, write_modules, write_word_tokenizer
+from fakes.encoders import WORDS, write_encoder
 from fakes.patience import HANG_S
 from fakes.served import Served, serve
 
 LONG = " ".join(WORDS * 4)  # more than 48 tokens
 TEXTS = [" ".join(WORDS[i : i + 2 + i % 7]) for i in range(12)]
 NUMBERS = ("--kernels", "torch", "--dtype", "float32", "--exact")
-
-
-def write_encoder(folder: Path, has_head: bool) -> Path:
-    make_encoder(folder, "Bert", has_head)
-    write_word_tokenizer(folder)
-    if not has_head:
-        write_modules(folder, {"pooling_mode": "mean"}, "Normalize", prompts={"query": "what are "})
-    return folder
 
 
 @pytest.fixture(scope="module")
