@@ -3,7 +3,7 @@
 docs/reference/options.md       the option table
 docs/reference/commands.md      the command line's parsers
 docs/reference/http-api.md      the OpenAPI document
-docs/coming-from-vllm.md        the part between its marks: vLLM's metrics and ours
+    docs/vllm.md                    the part between its marks: vLLM's metrics and ours
 """
 
 import re
@@ -22,7 +22,7 @@ _PAGES: Mapping[str, Callable[[], str]] = {
     "reference/commands.md": commands_page,
     "reference/http-api.md": http_page,
 }
-_PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {"coming-from-vllm.md": {"metrics": metrics_table}}
+_PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {"vllm.md": {"metrics": metrics_table}}
 
 
 def made() -> dict[Path, str]:
