@@ -14,12 +14,8 @@ from urllib.parse import unquote
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
-_OUTSIDE = {  # beside docs/
+_OUTSIDE = {path: path.name.lower() for path in sorted(ROOT.glob("*.md"))} | {
     INDEX: "all-pages.md",
-    ROOT / "README.md": "readme.md",
-    ROOT / "CONTRIBUTING.md": "contributing.md",
-    ROOT / "CHANGELOG.md": "changelog.md",
-    ROOT / "SECURITY.md": "security.md",
     ROOT / "benchmarks" / "README.md": "benchmarks.md",
 }
 _LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
