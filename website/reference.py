@@ -1,9 +1,9 @@
 """Writes the pages that follow from the code: python website/reference.py; with --check it only says what is outdated.
 
-    docs/reference/options.md       the option table
-    docs/reference/commands.md      the command line's parsers
-    docs/reference/http-api.md      the OpenAPI document
-    docs/vllm.md                    the part between its marks: vLLM's metrics and ours
+- docs/reference/options.md: the option table
+- docs/reference/commands.md: the command line's parsers
+- docs/reference/http-api.md: the OpenAPI document
+- docs/vllm.md, between its marks: vLLM's metrics and ours
 """
 
 import re
