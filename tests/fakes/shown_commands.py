@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-# Records of results show what was run on their day.
+# Changelog and results show what was there on its day.
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+    [page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"]
     + [page for page in (ROOT / "docs").rglob("*.md") if "results" not in page.parts]
 )
 _PROGRAMS = (
@@ -83,5 +83,5 @@ def all_commands() -> list[Command]:
 def inline_commands() -> Iterator[tuple[str, str]]:
     """Place and text of the commands that stand in sentences."""
     for page in PAGES:
-        for found in re.finditer(r"`(chairlift [a-z-]+[^`]*)`", page.read_text()):
+        for found in re.finditer(r"`(chairlift [a-z][a-z-]*[^`]*)`", page.read_text()):
             yield f"{page.relative_to(ROOT)}", " ".join(found[1].split())

@@ -27,6 +27,7 @@ REASONS = {
     "pip": "changes the environment; tests/unit/test_packaging.py installs",
     "cibuildwheel": "needs containers",
     "podman": "needs podman and an hour; tests/unit/test_deploy.py reads the Containerfile",
+    "docker": "needs docker; tests/unit/test_deploy.py reads what it is given",
     "helm": "needs helm and a cluster; tests/unit/test_kubernetes.py checks chart and manifests",
     "kubectl": "needs a cluster; tests/unit/test_kubernetes.py checks what is applied",
     "sudo": "changes the machine; tests/unit/test_deploy.py reads the unit",
