@@ -11,10 +11,10 @@ from tables import code, plain, table
 _INTRO = """\
 # HTTP API
 
-Every route of a server but those of its [admin port](../access.md). `GET /openapi.json` gives the same to programs, with
-the server's limits in force. Streams (`"stream": true`) are server-sent events in the shape of each API. Fields that are
-not listed are ignored, and the answer names them in `X-Chairlift-Ignored`; some that ask for what is not there are
-refused by name ([which](../operating.md#fields)). Guides: [Anthropic's API](../anthropic-api.md),
+Every route of a server but those of its [admin port](../access.md). `GET /openapi.json` gives the same to programs,
+with the server's limits in force. Streams (`"stream": true`) are server-sent events in the shape of each API. Fields
+that are not listed are ignored, and the answer names them in `X-Chairlift-Ignored`; some that ask for what is not there
+are refused by name ([which](../operating.md#fields)). Guides: [Anthropic's API](../anthropic-api.md),
 [structured output](../structured-output.md), [embeddings](../embeddings.md), [llm-serving's routes](../llm-serving.md),
 [health and errors](../operating.md).
 
