@@ -21,9 +21,10 @@ What `chairlift serve` and most other commands take. Each option has three names
 | `--max-running 64` | `max_running: 64` | `CHAIRLIFT_MAX_RUNNING=64` |
 | `--exact`, `--no-exact` | `exact: true` | `CHAIRLIFT_EXACT=1` |
 
-A flag wins over file and environment. A name or a value that is not known is refused with what is meant or allowed.
-Sizes are such as `512MiB`. Where no default is shown, there is none, or it follows from the model and the device. In
-Python, `LLM(max_running=64)` takes them by their names in a file. [Commands](commands.md) have options of their own.
+A flag wins over the environment, the environment over the file. A name or a value that is not known is refused with
+what is meant or allowed. Sizes are such as `512MiB`. Where no default is shown, there is none, or it follows from the
+model and the device. In Python, `LLM(max_running=64)` takes them by their names in a file. [Commands](commands.md) have
+options of their own, and [the command line](../command-line.md) is shown by example.
 """
 _COMMANDS_INTRO = """\
 # Commands

@@ -3,7 +3,7 @@
 - docs/reference/options.md: the option table
 - docs/reference/commands.md: the command line's parsers
 - docs/reference/http-api.md: the OpenAPI document
-- docs/vllm.md, between its marks: vLLM's metrics and ours
+- docs/coming-from-vllm.md and docs/coming-from-llama-cpp.md, between marks: their options and metrics, and ours
 """
 
 import re
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from command_pages import commands_page, options_page
+from foreign_options import llama_cpp_options, vllm_options
 from http_page import http_page
 from vllm_metrics import metrics_table
 
@@ -22,7 +23,10 @@ _PAGES: Mapping[str, Callable[[], str]] = {
     "reference/commands.md": commands_page,
     "reference/http-api.md": http_page,
 }
-_PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {"vllm.md": {"metrics": metrics_table}}
+_PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "coming-from-vllm.md": {"options": vllm_options, "metrics": metrics_table},
+    "coming-from-llama-cpp.md": {"options": llama_cpp_options},
+}
 
 
 def made() -> dict[Path, str]:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,7 @@ from chairlift.telemetry.metrics.store import Store
 from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.stopwatch import Stopwatch
+from chairlift.telemetry.throughput import ThroughputLog
 from chairlift.telemetry.watch.view import View
 
 if TYPE_CHECKING:
@@ -61,7 +63,12 @@ class ResolvedModel:
 
     @property
     def name(self) -> str:
-        return self.settings.served_model_name or self.source.name
+        return self.names[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """That clients may use."""
+        return self.settings.served_model_name or (self.source.name,)
 
     def under(self, settings: Settings) -> "ResolvedModel":
         """The same model, to be loaded or scheduled otherwise."""
@@ -73,6 +80,10 @@ def find_model(settings: Settings) -> ResolvedModel:
         from chairlift.text.responses.templates.find import named_template
 
         named_template(settings.tool_format)  # refused before anything is loaded
+    if settings.chat_template is not None:
+        from chairlift.text.template import check
+
+        check(settings.chat_template)
     source = find_source(settings, has_weights=settings.load_format != "dummy")
     config = load_for_task(source, settings)
     if config.embedding is not None:
@@ -137,6 +148,8 @@ def assemble(model: ResolvedModel, loaded: "Loaded") -> Switchboard:
 
 def _switchboard(engine: Engine, model: ResolvedModel, loaded: "Loaded") -> Switchboard:
     switchboard = Switchboard(engine, loaded.limits, model.config.eos_ids)
+    if model.settings.seed is not None:
+        switchboard.draw_seed = partial(random.Random(model.settings.seed).getrandbits, 64)
     if loaded.adapters is not None:
         switchboard.reading = AdapterReading(loaded.adapters, engine.scheduler.adapters.__contains__)
     return switchboard
@@ -177,7 +190,11 @@ def assemble_watched(
         device.start()
     view = View(engine.scheduler, engine.clock, stopwatch, start, lambda: device.latest)
     counting = EngineMetrics(store, engine.scheduler, stopwatch, replica)
-    engine.observer = _observer([counting, *_recorders(model, loaded, rules, engine), view])
+    observers: list[Observer] = [counting, *_recorders(model, loaded, rules, engine), view]
+    if not model.settings.quiet:
+        label = f"replica {replica}: " if model.settings.has_others else ""
+        observers.append(ThroughputLog(engine.scheduler, label))  # type: ignore[abstract]
+    engine.observer = _observer(observers)
     return switchboard, view, counting
 
 

@@ -83,7 +83,7 @@ class LLM:
             _log.warning(
                 "replicas %d: here one engine computes; chairlift serve starts several", model.settings.replicas
             )
-        self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
+        self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer, model.settings.chat_template)
         self._escapes_special_tokens = model.settings.escape_special_tokens
         self._format = format_of(self.tokenizer, model.settings.tool_format)
         self._adapters = adapter_registry(model)

@@ -37,7 +37,8 @@ class Command(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        return shlex.split(self.text)
+        """Without the file that its output goes to."""
+        return shlex.split(self.text.partition(" > ")[0])
 
 
 def blocks(page: Path) -> Iterator[Block]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HELP = "continue prompts given here or in a file"
 DESCRIPTION = "Continue prompts, without a server; answers come in the order of the prompts."
+USAGE = "[PROMPT ...] [options]"
 _MAX_TOKENS = 256
 
 

@@ -19,16 +19,18 @@ from chairlift.core.structured import Structured
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.sampling import sampler
 from chairlift.runner.cuda.step import device
-from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.runner import TorchRunner
 from fakes.planning import BeginsFirst
 from fakes.requests import make_request, make_samples
-from unit.cuda.test_runner import SHARED, VOCAB, Event_, run
+from unit.cuda.test_runner import SHARED, VOCAB, run
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
+    ),
+    pytest.mark.usefixtures("no_gpu"),
+]
 
 EOS = VOCAB - 1
 STOPS = frozenset([EOS])
@@ -47,12 +49,6 @@ class Letters:
 
 def matchers(max_kept: int = 3) -> Matchers:
     return Matchers(lambda: LLTokenizer(Letters(), n_vocab=VOCAB, eos_token=[EOS]), VOCAB, max_kept)
-
-
-@pytest.fixture(autouse=True)
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
 
 
 AB, NUMBER, PAIR = Structured.regex("(A|BC){2,9}"), Structured.regex("[1-9][0-9]{2,4}"), Structured.choice(["XY", "XZ"])

@@ -24,12 +24,12 @@ function askForKey() {
   return asking;
 }
 
-// fetch with the key; asks for one until the server accepts it.
+// fetch with the key; asks for one until the server accepts it. Paths begin where the page is, below a proxy's prefix.
 async function call(path, options = {}) {
   for (;;) {
     const key = stored("chairlift-key");
     const headers = { ...options.headers, ...(key ? { Authorization: "Bearer " + key } : {}) };
-    const answer = await fetch(path, { ...options, headers, cache: "no-store" });
+    const answer = await fetch(location.pathname.replace(/\/$/, "") + path, { ...options, headers, cache: "no-store" });
     if (answer.status !== 401) return answer;
     await askForKey();
   }
