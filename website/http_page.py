@@ -11,12 +11,12 @@ from tables import code, plain, table
 _INTRO = """\
 # HTTP API
 
-Every route of a server but those of its [admin port](../access.md). `GET /openapi.json` gives the same to programs,
-with the server's limits in force. Streams (`"stream": true`) are server-sent events in the shape of each API. Fields
-that are not listed are ignored, and the answer names them in `X-Chairlift-Ignored`; some that ask for what is not there
-are refused by name ([which](../operating.md#fields)). Guides: [Anthropic's API](../anthropic-api.md),
-[structured output](../structured-output.md), [embeddings](../embeddings.md), [llm-serving's routes](../llm-serving.md),
-[health and errors](../operating.md).
+Every route of a server but those of its [admin port](../access.md). A server shows the same at `/docs`, and gives it to
+programs at `/openapi.json`, with its limits in force. Streams (`"stream": true`) are server-sent events in the shape of
+each API. Fields that are not listed are ignored, and the answer names them in `X-Chairlift-Ignored`; some that ask for
+what is not there are refused by name ([which](../operating.md#fields)). Guides:
+[Anthropic's API](../anthropic-api.md), [structured output](../structured-output.md), [embeddings](../embeddings.md),
+[llm-serving's routes](../llm-serving.md), [health and errors](../operating.md).
 
 ## Routes
 """
@@ -55,12 +55,15 @@ def _bodies(paths: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _routes(paths: Mapping[str, Any]) -> str:
-    rows = []
+    """A table for each group of routes."""
+    groups: dict[str, list[tuple[str, ...]]] = {}
     for method, path, operation in _operations(paths):
         answer = operation["responses"]["200"]
         linked = [_link(_name(part)) if _name(part) else "" for part in (operation.get("requestBody", {}), answer)]
-        rows.append((code(f"{method} {path}"), plain(operation["summary"]), *linked))
-    return table(("route", "does", "takes", "answers"), rows)
+        row = (code(f"{method} {path}"), plain(operation["summary"]), *linked)
+        groups.setdefault(operation["tags"][0], []).append(row)
+    columns = ("route", "does", "takes", "answers")
+    return "\n".join(f"### {name}\n\n{table(columns, rows)}" for name, rows in groups.items())
 
 
 def _name(part: Mapping[str, Any]) -> str:

@@ -97,7 +97,8 @@ def test_the_wheel_holds_nothing_else_but_kernels_profiles_lengths_and_the_page(
     kernels = [name for name in others if name.startswith("chairlift/runner/native/_kernels") and name.endswith(".so")]
     assert len(kernels) == (1 if HAS_COMPILER else 0)
     profiles = [str(path.relative_to(PACKAGE.parent)) for path in (PACKAGE / "sim" / "profiles").glob("*.json")]
-    page = [str(path.relative_to(PACKAGE.parent)) for path in (PACKAGE / "server" / "page" / "static").iterdir()]
+    static = (path for path in (PACKAGE / "server" / "page" / "static").rglob("*") if path.is_file())
+    page = [str(path.relative_to(PACKAGE.parent)) for path in static]
     assert profiles and page
     wanted = ["chairlift/py.typed", "chairlift/workload/contest.jsonl", *kernels, *profiles, *page]
     assert sorted(others) == sorted(wanted)

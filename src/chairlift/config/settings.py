@@ -220,7 +220,8 @@ class Settings:
         None, text, "FILE", "key that lets nodes join (`chairlift cluster-key` makes one)", is_secret=True
     )
     move_kv: str = _server("shared", *_choice("shared", "tcp", "off"),
-        "transport of the KV blocks of a request that moves to another replica",
+        "transport of the KV blocks of a request that moves to another replica; shared: memory on one machine, TCP "
+        "between machines",
     )  # fmt: skip
     roles: str | None = _server(
         None, text, "ROLE:N,...", "replicas for prefill and for decode, as in prefill:1,decode:3"
@@ -343,7 +344,7 @@ class Settings:
     @property
     def can_move_kv(self) -> bool:
         """Whether requests move between engines with their keys and values."""
-        return self.replicas > 1 and self.move_kv != "off" and self.tensor_parallel == 1 and not self.is_mindspore
+        return self.has_others and self.move_kv != "off" and self.tensor_parallel == 1 and not self.is_mindspore
 
     @property
     def ray(self) -> str | None:

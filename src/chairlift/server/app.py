@@ -20,7 +20,7 @@ from chairlift.server.openai.completions import completions
 from chairlift.server.openai.responses.route import responses
 from chairlift.server.openapi import openapi
 from chairlift.server.page import routes as page
-from chairlift.server.page.about import replicas
+from chairlift.server.page.about import replicas, totals
 from chairlift.server.page.feeds import Feeds
 from chairlift.server.request_log.envelope import Envelope
 from chairlift.server.root_path import below
@@ -28,6 +28,7 @@ from chairlift.server.scrape import Scrape, metrics
 
 _ROUTES = (
     Route("/", page.root),
+    Route("/docs", page.docs),
     Route("/live", page.live),
     Route("/live/requests/{name}", page.explain),
     Route("/v1/completions", completions, methods=["POST"]),
@@ -98,7 +99,7 @@ class _App(Starlette):
 def create_app(context: ServerContext) -> Starlette:
     app = _App(routes=_ROUTES)
     app.state.context = context
-    app.state.feeds = Feeds(context.client.watching, lambda: replicas(context))
+    app.state.feeds = Feeds(context.client.watching, lambda: totals(context), lambda: replicas(context))
     context.load.on_drain.append(app.state.feeds.close)
     app.state.scrape = Scrape(context)
     app.state.token_check = health.TokenCheck(context)

@@ -24,7 +24,7 @@ from chairlift.live.shared_memory.rate_limits import make_rate_limits
 from chairlift.server.admission.access import check_access, warning_of
 from chairlift.server.reload import Reloader
 from chairlift.server.sockets.listen import listen, listening_at
-from chairlift.serving.addresses import bracketed, claim, split, tcp
+from chairlift.serving.addresses import after, bracketed, claim, split, tcp
 from chairlift.serving.banner import example, say, url_of
 from chairlift.serving.engines import Engines
 from chairlift.serving.front_end import front_end_main
@@ -95,7 +95,8 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     told: list[int] = []
     on_signals(lambda number, _: told.append(number))  # what starts from here on has to be cleaned up
     with unix, new_run_folder(settings) as folder, listener, admin or contextlib.nullcontext():
-        engines = Engines(model, folder, lambda replica: counted.engine_starts_again(replica), [])
+        pieces_at = [] if members_at is None else [after(members_at, 1 + i) for i in range(settings.replicas)]
+        engines = Engines(model, folder, lambda replica: counted.engine_starts_again(replica), [], pieces_at)
         num_front_ends = settings.frontends or _num_front_ends(settings.device)
         counts = make_counts(folder.counts, num_front_ends)
         counted = ParentMetrics(folder.metrics, model.name)

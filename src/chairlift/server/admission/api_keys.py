@@ -1,7 +1,7 @@
 """The check of API keys, where there are any: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
 
 Always: a request without a valid key is refused before routing, so it cannot tell which routes exist. The health routes
-and the page, which holds no data, are open.
+and the pages, which hold no data, are open.
 """
 
 from starlette.datastructures import Headers
@@ -19,7 +19,8 @@ _WRONG = "this API key is not known here"
 def check_key(scope: Scope, keys: ApiKeys) -> None:
     """Raises `HTTPException`."""
     headers = Headers(scope=scope)
-    is_open = scope["path"] in HEALTH or (scope["path"] == "/" and "text/html" in headers.get("accept", ""))
+    is_page = scope["path"] == "/docs" or (scope["path"] == "/" and "text/html" in headers.get("accept", ""))
+    is_open = is_page or scope["path"] in HEALTH
     if not keys or is_open:
         return
     sent = sent_key(headers)

@@ -2,7 +2,8 @@
 
 const tiles = {};
 const TITLES = {
-  running: "running", waiting: "waiting", output: "output", prompt: "prompt", ttft: "first token", tpot: "per output token", memory: "KV cache", device: "device" };
+  running: "running", waiting: "waiting", output: "output", prompt: "prompt", errors: "errors",
+  ttft: "first token", itl: "between tokens", memory: "KV cache", device: "device", overloaded: "refused, 429" };
 
 function makeTiles() {
   for (const [name, title] of Object.entries(TITLES)) {
@@ -26,19 +27,26 @@ function drawTiles() {
   const limits = state.about?.limits;
   const blocks = tick.blank + tick.cached + tick.held;
   setTile("running", short(tick.running), limits ? "of " + short(limits.max_running) : "", `${short(tick.steps / tick.seconds)} steps/s`);
-  setTile("waiting", short(tick.waiting), "", tick.preempted ? `${tick.preempted} preempted` : "none preempted");
+  setTile("waiting", short(tick.waiting), "", tick.waiting ? `longest ${seconds(tick.longest_wait_s)}` : tick.preempted ? `${tick.preempted} preempted` : "none preempted");
   setTile("output", short(tick.output_tokens / tick.seconds), "tokens/s", `${short(tick.finished / tick.seconds)} answers/s`);
   setTile("prompt", short(tick.prompt_tokens / tick.seconds), "tokens/s", `${short(tick.cached_tokens / tick.seconds)} cached/s`);
-  setTile("ttft", ...inParts(tick.ttft_s), "p50");
-  setTile("tpot", ...inParts(tick.tpot_s), "p50");
-  tiles.ttft.note.textContent = tick.ttft_s ? `p50; p99 ${seconds(tick.ttft_s[2])}` : "none lately";
-  tiles.tpot.note.textContent = tick.tpot_s ? `p50; p99 ${seconds(tick.tpot_s[2])}` : "none lately";
-  setTile("memory", blocks ? percent(tick.held / blocks) : "–", "held", `${short(tick.held)} of ${short(blocks)} blocks`);
-  const busy = tick.device?.busy_ratio ?? tick.busy_s / tick.seconds;
-  setTile("device", percent(busy), "busy", deviceNote(tick.device));
+  for (const name of ["ttft", "itl"]) {
+    const found = tick[name + "_s"];
+    setTile(name, ...inParts(found), found ? `p50; p99 ${seconds(found[2])}` : "none lately");
+  }
+  drawEnds();
+  setTile("memory", blocks ? percent(heldShare(tick)) : "–", "held", `${short(tick.held)} of ${short(blocks)} blocks`);
+  setTile("device", percent(busyShare(tick)), "busy", deviceNote(tick.device));
 }
 
-const percent = (share) => Math.round(100 * Math.min(share, 1)) + "%";
+// Of the requests that ended in the last 30 s at any front end.
+function drawEnds() {
+  const failed = lately("failed"), all = failed + lately("answered");
+  setTile("errors", all ? percentOf(failed, all) : "0%", "of answers", `${short(ends.failed)} of ${short(ends.failed + ends.answered)} so far`);
+  setTile("overloaded", short(lately("overloaded") / RISE_S), "per second", `${short(ends.overloaded)} so far`);
+}
+
+const percentOf = (part, all) => (part && part / all < 0.1 ? ((100 * part) / all).toFixed(1) + "%" : percent(part / all));
 
 function deviceNote(device) {
   const { memory_used_bytes: used, memory_capacity_bytes: capacity, power_watts: power } = device ?? {};
@@ -48,4 +56,7 @@ function deviceNote(device) {
 
 const gib = (bytes) => Math.round(bytes / 2 ** 30);
 
-const inParts = (percentiles) => (percentiles ? seconds(percentiles[0]).split(" ") : ["–", ""]);
+function inParts(percentiles) {
+  const [value, unit = ""] = percentiles ? seconds(percentiles[0]).split(" ") : ["–"];
+  return [value, unit];
+}

@@ -1,7 +1,7 @@
 // The state: the ticks of the last five minutes, the bars of recent requests, the blocks. Times are the engine's.
 
 const SPAN_S = 300;
-const state = { about: null, ticks: [], bars: new Map(), every: 1, blocks: null, host: null, depth: 1, start: null, windowS: 30, offset: null };
+const state = { about: null, ticks: [], bars: new Map(), every: 1, blocks: null, host: null, depth: 1, start: null, windowS: 30, offset: null, totals: null, overloaded: 0 };
 let columns = [];
 let barColumns = [];
 
@@ -40,6 +40,8 @@ function forgetEngine() {
 
 function takeNews(news) {
   for (const tick of news.ticks) state.ticks.push(named(columns, tick));
+  if (news.ticks.length) last().overloaded = state.overloaded;
+  state.overloaded = 0;
   while (state.ticks.length && state.ticks[0].at < news.now - SPAN_S - 5) state.ticks.shift();
   for (const request of news.gone) state.bars.delete(request);
   for (const bar of news.bars) state.bars.set(bar[0], placed(named(barColumns, bar)));
@@ -48,6 +50,7 @@ function takeNews(news) {
 
 function takeShared(news) {
   state.every = news.every;
+  state.totals = news.totals;
   state.blocks = news.blocks;
   state.host = news.host;
   synchronise(news.now);

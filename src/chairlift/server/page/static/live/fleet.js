@@ -42,5 +42,5 @@ function drawFleet() {
   setTile("output", short(total("tokens_per_s")), "tokens/s", `${short(total("generated_tokens"))} so far`);
   const there = fleet.filter((each) => each.state !== "gone"), held = there.map((each) => each.kv_held);
   setTile("memory", held.length ? percent(held.reduce((a, b) => a + b, 0) / held.length) : "–", "held", held.length ? `at most ${percent(Math.max(...held))}` : "");
-  if (watched !== null) for (const name of ["prompt", "ttft", "tpot", "device"]) tiles[name].title.textContent = `${TITLES[name]}, #${watched}`;
+  if (watched !== null) for (const name of ["prompt", "ttft", "itl", "device"]) tiles[name].title.textContent = `${TITLES[name]}, #${watched}`;
 }

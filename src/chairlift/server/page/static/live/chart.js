@@ -5,13 +5,13 @@ const charts = [];
 let pointed = null; // the time under the pointer, in all charts
 
 class Chart {
-  constructor({ title, unit, series, stacked = false, show = short, least = 1, whole = false }) {
-    Object.assign(this, { series, stacked, show, least, whole, top: 0 });
+  constructor({ title, unit, series, stacked = false, show = short, least = 1, most = Infinity, whole = false }) {
+    Object.assign(this, { series, stacked, show, least, most, whole, top: 0 });
     const card = element("article", undefined, "card chart");
     const head = element("div", undefined, "head");
     this.unit = element("span", unit, "unit");
     head.append(element("h2", title), this.unit);
-    this.key = element("ul", undefined, series.length > 4 ? "key many" : "key");
+    this.key = element("ul", undefined, series.length > 3 ? "key many" : "key");
     for (const one of series) {
       const item = element("li");
       one.value = element("b", "–");
@@ -57,9 +57,10 @@ class Chart {
       const values = row.slice(1).filter((value) => value !== null);
       if (values.length) most = Math.max(most, this.stacked ? values.reduce((a, b) => a + b, 0) : Math.max(...values));
     }
-    let step = roundStep((most * 1.02) / 4);
+    most = Math.min(most * 1.02, this.most);
+    let step = roundStep(most / 4);
     if (this.whole) step = Math.max(1, Math.ceil(step));
-    this.top = step * Math.ceil((most * 1.02) / step - 1e-9);
+    this.top = step * Math.ceil(most / step - 1e-9);
     const y = (value) => height - BOTTOM - (value / this.top) * (height - TOP - BOTTOM);
     this.axes(context, width, height, step, x, y, end);
     context.save();
@@ -80,7 +81,7 @@ class Chart {
       const at = Math.round(y(value)) + 0.5;
       context.strokeStyle = value === 0 ? colour("line") : colour("grid");
       context.beginPath(); context.moveTo(LEFT, at); context.lineTo(width - RIGHT, at); context.stroke();
-      context.fillText(this.show(value).replace(/\.0+(?= )|(\.\d*[1-9])0+(?= )/, "$1"), LEFT - 7, at);
+      context.fillText(this.show(value).replace(/\.0+(?= |$)|(\.\d*[1-9])0+(?= |$)/, "$1"), LEFT - 7, at);
     }
     context.textBaseline = "alphabetic";
     for (let minute = width > 420 ? 5 : 4; minute >= 0; minute -= width > 420 ? 1 : 2) {
@@ -134,29 +135,3 @@ class Chart {
 }
 
 function drawCharts() { for (const chart of charts) chart.draw(); }
-
-const milliseconds = (value) => (value >= 0.01 || value === 0 ? short(Math.round(1000 * value)) : (1000 * value).toFixed(1));
-const perSecond = (name) => (tick) => tick[name] / tick.seconds;
-const percentile = (name, index) => (tick) => (tick[name] ? tick[name][index] : null);
-const perStep = (name) => (tick) => (tick.steps ? tick[name] / tick.steps : 0);
-const spread = (name) => ["p50", "p90", "p99"].map((share, index) => ({ name: share, colour: share, of: percentile(name, index) }));
-
-function makeCharts() {
-  new Chart({ title: "Running and waiting", unit: "requests", whole: true, least: 4, series: [
-    { name: "running", colour: "blue", of: (tick) => tick.running },
-    { name: "waiting", colour: "amber", of: (tick) => tick.waiting },
-    { name: "preempted", colour: "red", of: (tick) => tick.preempted }] });
-  new Chart({ title: "Tokens", unit: "per second", least: 10, series: [
-    { name: "output", colour: "blue", of: perSecond("output_tokens") },
-    { name: "prompt", colour: "violet", of: perSecond("prompt_tokens") },
-    { name: "cached", colour: "teal", of: perSecond("cached_tokens") }] });
-  new Chart({ title: "Time to first token", unit: "last 30 s", show: seconds, least: 0.001, series: spread("ttft_s") });
-  new Chart({ title: "Time per output token", unit: "last 30 s", show: seconds, least: 0.001, series: spread("tpot_s") });
-  new Chart({ title: "Time between tokens", unit: "last 30 s", show: seconds, least: 0.001, series: spread("itl_s") });
-  new Chart({ title: "A step", unit: "ms, mean", show: milliseconds, stacked: true, least: 0.0005, series: [
-    { name: "schedule", colour: "amber", of: perStep("schedule_s") },
-    { name: "prepare", colour: "violet", of: perStep("prepare_s") },
-    { name: "compute", colour: "blue", of: perStep("compute_s") },
-    { name: "commit", colour: "teal", of: perStep("commit_s") },
-    { name: "other", colour: "slate", of: perStep("other_s") }] });
-}

@@ -25,16 +25,16 @@ function duration(value) {
   return next ? `${whole} ${unit} ${Math.floor((value % size) / next[0])} ${next[1]}` : `${whole} ${unit}`;
 }
 
+const percent = (share) => (share === null ? "–" : Math.round(100 * Math.min(share, 1)) + "%");
+
 let colours = {};
-function colour(name) {
-  return (colours[name] ??= getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim());
+function repaint() {
+  colours = {};
+  for (const each of document.querySelectorAll("i[data-colour]")) each.style.background = colour(each.dataset.colour);
 }
 
-function element(tag, text, className) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
+function colour(name) {
+  return (colours[name] ??= getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim());
 }
 
 function swatch(name) {
