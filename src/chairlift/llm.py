@@ -67,8 +67,12 @@ class Stats:
 
 class LLM:
     def __init__(self, model: str | None = None, **options: Any) -> None:
-        """`options` are those of the command line, with underscores: max_running=64, dtype="float32", ..."""
-        self._start(find_model(resolve({"model": model, **options})))
+        """`options` are those of the command line, with underscores: max_running=64, dtype="float32", ...; vLLM's names
+        work as they do there."""
+        settings = resolve({"model": model, **options})
+        for warning in settings.warnings:
+            _log.warning(warning)
+        self._start(find_model(settings))
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "LLM":
