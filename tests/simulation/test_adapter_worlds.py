@@ -7,6 +7,7 @@ from chairlift.core.events import Admitted
 from chairlift.core.limits import Limits
 from chairlift.core.plan import AdapterSlot
 from fakes.adapter_world import adapter_world
+from fakes.moved_world import MovedWorld
 from fakes.requests import make_request
 from fakes.world import World
 
@@ -30,6 +31,17 @@ def test_every_request_is_computed_with_its_adapter_and_gets_the_tokens_it_would
 def test_steps_that_do_not_fit_load_their_adapters_again() -> None:
     for seed in range(150):
         run(seed, is_full=True)
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_a_request_that_moves_has_its_adapter_there_and_in_its_old_place_where_the_move_fails(windows: bool) -> None:
+    """Seed 61, and without windows: the step that was to save what moves took its slot for another, and did not fit."""
+    num_moved = 0
+    for seed in range(300):
+        world = MovedWorld(seed, 0.2, adapter_world, is_full=seed % 3 > 0, windows=windows)
+        world.run()
+        num_moved += world.num_moved
+    assert num_moved > 100
 
 
 def test_worlds_are_deterministic() -> None:

@@ -158,8 +158,10 @@ class RunningSet:
         return None
 
     def _adapters(self) -> Iterator[int]:
-        """That requests use now: preempted ones return before all others, to the slot they had."""
-        for progress in chain(self.running.values(), self.preempted.values()):
+        """That requests use now: preempted ones return before all others, to the slot they had, and so does one whose
+        move fails."""
+        leaving = (self.live[request] for request in self.leaving if request not in self.left)
+        for progress in chain(self.running.values(), self.preempted.values(), leaving):
             yield progress.request.attributes.adapter
 
     def check_slots(self) -> None:
@@ -170,6 +172,8 @@ class RunningSet:
         if not self.slots.queue:
             return
         ready = self.slots.turn(self._adapters())
+        if not ready:
+            return
         for progress in [p for p in self.rules.parked.values() if p.request.attributes.adapter in ready]:
             self.rules.unpark(progress, now)
 
