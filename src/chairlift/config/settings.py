@@ -139,6 +139,9 @@ class Settings:
     lora_memory: int = _model(
         4 * 2**30, num_bytes, "SIZE", "host memory for adapters that no request uses now (default: 4GiB)"
     )
+    lora_limits: Path | None = _server(
+        None, existing_path, "FILE", "limits and shares of adapters (see docs/adapters.md)"
+    )
     preset: str = _engine(
         NONE, *_choice(*PRESETS), f"set of options, each of which may be given as well ({contents()})"
     )
@@ -283,6 +286,8 @@ class Settings:
         if self.has_adapters and (self.tensor_parallel > 1 or self.is_mindspore):
             what = f"device {self.device}" if self.is_mindspore else f"--tensor-parallel {self.tensor_parallel}"
             raise InvalidConfig(f"lora: adapters are not supported with {what}; leave one of them out")
+        if self.lora_limits is not None and not self.has_adapters:
+            raise InvalidConfig("lora_limits: there are no adapters to limit; give --lora or --lora-dir too")
         if self.exact:
             self._check_exact()
         steps, running = self.max_step_tokens, self.max_running
