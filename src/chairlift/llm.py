@@ -172,13 +172,16 @@ class LLM:
         prompts = [tokens for tokens, _, _ in requests]
         return self._completed(prompts, requests, makers, use_progress, self._adapter(adapter))
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Generator[str, None, None]:
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, adapter: str | None = None
+    ) -> Generator[str, None, None]:
         """The text in pieces. Closing the stream frees the request.
 
         Several streams may be read in turn; each step serves all of them.
         """
         request = self._request(read_prompt(prompt), self._params_of_one(params))
-        return self._streamed(request, self._text_stream(request), lambda text: [text] if text else [])
+        found = self._adapter(adapter)
+        return self._streamed(request, self._text_stream(request), lambda text: [text] if text else [], found)
 
     def stream_chat(
         self,
@@ -186,6 +189,8 @@ class LLM:
         params: SamplingParams | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
+        *,
+        adapter: str | None = None,
         **options: Unpack[ChatOptions],
     ) -> Generator[Piece, None, None]:
         """As `chat` for one conversation, in pieces, in the order of the answer: `Reasoning` and `Content`, each with a
@@ -193,11 +198,11 @@ class LLM:
         params = self._params_of_one(params)
         turn = self._turn(read_chat(messages), tools, tool_choice, options)
         request = self._turn_request(turn, params)
-        stream = self._turn_stream(turn.read_as, request)
+        stream, found = self._turn_stream(turn.read_as, request), self._adapter(adapter)
         if isinstance(stream, TextStream):
-            return self._streamed(request, stream, lambda text: [Content(text)] if text else [])
+            return self._streamed(request, stream, lambda text: [Content(text)] if text else [], found)
         pieces = Pieces(stream.new_call_id)
-        return self._streamed(request, stream, lambda _: pieces.of(stream.events()))
+        return self._streamed(request, stream, lambda _: pieces.of(stream.events()), found)
 
     def embed(
         self,
@@ -239,10 +244,10 @@ class LLM:
         return self._embedding
 
     def _streamed(
-        self, request: Request, stream: Stream, read: Callable[[str], Iterable[T]]
+        self, request: Request, stream: Stream, read: Callable[[str], Iterable[T]], adapter: Adapter | None
     ) -> Generator[T, None, None]:
         """`read` is given what each push to the stream returns."""
-        with self._shared.asking([request]) as reader:
+        with self._shared.asking([request], adapter) as reader:
             for output in self._shared.outputs(reader):
                 raise_failure(output)
                 if output.token is None:
@@ -274,6 +279,10 @@ class LLM:
             thinking_budget=options.get("thinking_budget"),
         )
         return turn_of(self.tokenizer, self._format, asked, self._escapes_special_tokens)
+
+    def check_adapter(self, name: str | None) -> None:
+        """Raises `InvalidRequest` where there is no adapter of this name, and `InvalidConfig` where it is broken."""
+        self._adapter(name)
 
     def _adapter(self, name: str | None) -> Adapter | None:
         if name is None:

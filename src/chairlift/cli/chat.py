@@ -11,6 +11,7 @@ from contextlib import closing
 from itertools import groupby
 from typing import Protocol, TextIO
 
+from chairlift.cli.inputs.adapter import add_adapter_flag, known_adapter
 from chairlift.cli.inputs.flags import add_option_flags, warned_settings
 from chairlift.cli.inputs.sampling import add_sampling_flags, given
 from chairlift.core.errors import InvalidRequest
@@ -27,12 +28,13 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 class Streams(Protocol):
     def stream_chat(
-        self, messages: list[dict[str, str]], params: SamplingParams, /
+        self, messages: list[dict[str, str]], params: SamplingParams, /, *, adapter: str | None
     ) -> Generator[Piece, None, None]: ...
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", metavar="TEXT", help="system message before the conversation (default: none)")
+    add_adapter_flag(parser)
     add_sampling_flags(parser, without=("n", "best_of"))  # there is one answer
     add_option_flags(parser, "model", "engine")
 
@@ -44,13 +46,17 @@ def run(options: argparse.Namespace) -> int:
     if sys.stdin.isatty():
         import readline  # noqa: F401  (gives `input` line editing and recall)
     llm = LLM.from_settings(settings)
-    Conversation(llm, llm.default_params(**given(options)), options.system, sys.stdout).hold(input)
+    adapter = known_adapter(options, llm)
+    Conversation(llm, llm.default_params(**given(options)), options.system, sys.stdout, adapter).hold(input)
     return 0
 
 
 class Conversation:
-    def __init__(self, llm: Streams, params: SamplingParams, system: str | None, out: TextIO) -> None:
+    def __init__(
+        self, llm: Streams, params: SamplingParams, system: str | None, out: TextIO, adapter: str | None = None
+    ) -> None:
         self._llm = llm
+        self._adapter = adapter
         self._params = params
         self._opening = [{"role": "system", "content": system}] if system else []
         self._messages = list(self._opening)
@@ -80,7 +86,7 @@ class Conversation:
         answer: list[str] = []
         try:
             # An answer that was stopped half-way frees its memory now, not when it is collected.
-            with closing(self._llm.stream_chat(asked, self._params)) as pieces:
+            with closing(self._llm.stream_chat(asked, self._params, adapter=self._adapter)) as pieces:
                 self._show(pieces, answer)
         except KeyboardInterrupt:
             self._say(" [stopped]")

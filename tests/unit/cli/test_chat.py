@@ -15,10 +15,14 @@ class Parrot:
 
     def __init__(self) -> None:
         self.seen: list[Messages] = []
+        self.adapters: list[str | None] = []
         self.num_closed = 0
 
-    def stream_chat(self, messages: Messages, params: SamplingParams) -> Generator[Content | Reasoning, None, None]:
+    def stream_chat(
+        self, messages: Messages, params: SamplingParams, *, adapter: str | None
+    ) -> Generator[Content | Reasoning, None, None]:
         self.seen.append(messages)
+        self.adapters.append(adapter)
         question = messages[-1]["content"]
         try:
             if question == "long":
@@ -114,3 +118,9 @@ def test_an_interrupt_while_it_thinks_leaves_the_terminal_as_it_was() -> None:
     assert "\x1b[2mHm \x1b[0m [stopped]\n[no answer; the question is forgotten]\n" in text
     assert parrot.seen[1] == [user("three")]
     assert parrot.num_closed == 2
+
+
+def test_every_question_is_asked_with_the_adapter() -> None:
+    parrot = Parrot()
+    Conversation(parrot, SamplingParams(), None, io.StringIO(), "sql").hold(ask_from("one", "two"))
+    assert parrot.adapters == ["sql", "sql"]
