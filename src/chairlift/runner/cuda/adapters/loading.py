@@ -4,8 +4,8 @@
     thread       |  until steps before n have ended  |  pieces  |
 
 Always: a slot is written after the steps that were launched before, as one of them may use what it held, and in the
-order of `begin`; it is used after `arrive`. Adapters lie in memory that is not pinned: pinning as much takes many
-milliseconds, in which nothing can be launched.
+order of `begin`; it is used after `arrive`. Adapters lie in memory that is not pinned: nothing can be launched while the
+driver pins some.
 """
 
 from collections.abc import Callable, Iterable
