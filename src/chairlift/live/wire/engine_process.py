@@ -7,6 +7,7 @@ A message that cannot be read is dropped.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +28,7 @@ from chairlift.live.wire.watch_feed import WatchFeed
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.watch.view import View
 
+PREPARE_AFTER_S = 0.1  # without requests: a part cannot be interrupted, and traffic has short gaps
 TIDY_AFTER_S = 1.0
 _log = logging.getLogger(__name__)
 
@@ -46,14 +48,15 @@ class EngineProcess:
         public: tuple[str, Curve] | None = None,
         counting: EngineMetrics | None = None,
     ) -> None:
-        """`prepare` does a small part of work ahead while idle; False when nothing is left. `note` has the requests
-        that the engine before this one died busy with. `tidy` is called after `TIDY_AFTER_S` without requests. An idle
-        engine beats in the note at least every `max_sleep_s`. `queued`: the load of one of several replicas.
-        `public`: an address for front ends on other machines. `counting`: figures, told where there are several."""
+        """`prepare` does a small part of work ahead while idle, `PREPARE_AFTER_S` after the last request and before the
+        first; False when nothing is left. `note` has the requests that the engine before this one died busy with.
+        `tidy` is called after `TIDY_AFTER_S` without requests. An idle engine beats in the note at least every
+        `max_sleep_s`. `queued`: the load of one of several replicas. `public`: an address for front ends on other
+        machines. `counting`: figures, told where there are several."""
         self._switchboard = Quarantine(switchboard, note)
-        self._prepare = prepare
+        self._prepare, self._is_prepared = prepare, False
         self._tidy, self._is_tidy = tidy, False
-        self._worked = 0.0  # when it last had work
+        self._worked = -math.inf  # when it last had work
         self._note = note
         self._max_sleep_ms = None if max_sleep_s is None else round(1000 * max_sleep_s)
         self._interrupted = InterruptedWork({}, was_killed=False) if note is None else note.take()
@@ -108,7 +111,8 @@ class EngineProcess:
         has_work = self._switchboard.has_work
         self._tell(self._switchboard.step())
         if has_work:
-            self._worked, self._is_tidy = self._switchboard.engine.clock.now(), False
+            self._worked = self._switchboard.engine.clock.now()
+            self._is_tidy = self._is_prepared = False
 
     def _move(self) -> None:
         """Goes on with moves of requests; after the outputs, so that all that they made was sent."""
@@ -159,8 +163,12 @@ class EngineProcess:
 
     def _work_ahead(self) -> None:
         """Prepares while idle, until nothing is left or a message comes."""
-        while not self._switchboard.has_work and not self._socket.poll(0) and self._prepare():
+        while self._is_quiet_for(PREPARE_AFTER_S) and not self._is_prepared and not self._socket.poll(0):
+            self._is_prepared = not self._prepare()
             self._beat()
+
+    def _is_quiet_for(self, seconds: float) -> bool:
+        return not self._switchboard.has_work and self._switchboard.engine.clock.now() - self._worked >= seconds
 
     def _receive(self) -> None:
         """Takes all messages; waits for one only when there is no work, now or ahead."""
@@ -251,11 +259,12 @@ class EngineProcess:
             return 0
         if self._note is not None:
             self._note.rest()
-        if not self._is_tidy and self._switchboard.engine.clock.now() - self._worked >= TIDY_AFTER_S:
+        if not self._is_tidy and self._is_quiet_for(TIDY_AFTER_S):
             self._tidy()
             self._is_tidy = True
         waits_ms = (
             self._watch_feed.wait_ms,
+            None if self._is_prepared else round(1000 * PREPARE_AFTER_S),
             None if self._is_tidy else round(1000 * TIDY_AFTER_S),
             self._max_sleep_ms,
             None if self._figures is None else self._figures.wait_ms,

@@ -8,7 +8,7 @@ import zmq
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepResult
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
-from chairlift.live.wire.engine_process import TIDY_AFTER_S, EngineProcess
+from chairlift.live.wire.engine_process import PREPARE_AFTER_S, TIDY_AFTER_S, EngineProcess
 from chairlift.live.wire.messages import FromEngine, Hello, Ready
 from chairlift.sim.clock import VirtualClock
 from fakes.ledger import LedgerRunner
@@ -29,6 +29,24 @@ def test_an_idle_engine_does_all_work_ahead(tmp_path: Path) -> None:
     process = make_process(tmp_path, left)
     process._work_ahead()
     assert left == []
+    process._socket.close(0)
+
+
+def test_it_works_ahead_only_a_while_after_the_last_request(tmp_path: Path) -> None:
+    left, clock = [True, True, False, True], VirtualClock()
+    process = make_process(tmp_path, left)
+    switchboard = process._switchboard
+    switchboard.engine.clock = clock
+    switchboard.submit(b"front", submit(1, [1, 2], SamplingParams(max_tokens=2)))
+    while switchboard.has_work:
+        process._step()
+    process._work_ahead()
+    assert len(left) == 4
+    assert process._rest() == 1000 * PREPARE_AFTER_S
+    clock.advance_to(clock.now() + 1.1 * PREPARE_AFTER_S)
+    process._work_ahead()
+    process._work_ahead()  # nothing was left
+    assert len(left) == 1
     process._socket.close(0)
 
 
@@ -87,6 +105,8 @@ def test_it_tidies_up_once_after_a_while_without_work_and_again_after_more_work(
         while switchboard.has_work:
             clock.advance_to(clock.now() + 2 * TIDY_AFTER_S)  # a slow step is no rest
             process._step()
+        clock.advance_to(clock.now() + 1.1 * PREPARE_AFTER_S)
+        process._work_ahead()
         assert process._rest() == 1000 * TIDY_AFTER_S
         assert len(tidied) == round_number - 1
         clock.advance_to(clock.now() + TIDY_AFTER_S)

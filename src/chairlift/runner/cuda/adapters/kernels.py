@@ -31,6 +31,7 @@ def shrink_kernel(
     tile, place, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot = tl.load(tiles + tile * (1 + ROWS))
     launch_dependents(IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)  # also where there is nothing to do: who waits for this one waits for all before
     if slot >= 0:
         num_blocks = tl.load(blocks + slot)
         part, block = place // MAX_BLOCKS, place % MAX_BLOCKS
@@ -44,7 +45,6 @@ def shrink_kernel(
             down = matrix + (part * rank + block * RANKS + ranks)[None, :] * WIDTH
             columns = split * STRETCH + tl.arange(0, STEP)
             total = tl.zeros([ROWS, RANKS], dtype=tl.float32)
-            wait_for_previous(IS_DEPENDENT)
             for low in tl.static_range(0, STRETCH, STEP):
                 is_column = columns + low < WIDTH
                 weights = tl.load(down + (columns + low)[:, None], mask=is_column[:, None], other=0.0)
@@ -67,6 +67,7 @@ def expand_kernel(
     tile, piece = tl.program_id(0), tl.program_id(1)
     slot = tl.load(tiles + tile * (1 + ROWS))
     launch_dependents(IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
     first_pieces: tl.constexpr = (FIRST + OUTPUTS - 1) // OUTPUTS
     second_pieces: tl.constexpr = first_pieces + (SECOND + OUTPUTS - 1) // OUTPUTS
     part = (piece >= first_pieces).to(tl.int32) + (piece >= second_pieces).to(tl.int32)
@@ -84,7 +85,6 @@ def expand_kernel(
         up = bank + slot.to(tl.int64) * slot_size + units * rank + outputs[None, :] * rank
         num_parts: tl.constexpr = 1 + (SECOND > 0) + (THIRD > 0)
         total = tl.zeros([ROWS, OUTPUTS], dtype=tl.float32)
-        wait_for_previous(IS_DEPENDENT)
         for block in range(num_blocks):
             place = (tile * num_parts + part) * MAX_BLOCKS + block
             parts = partials + place.to(tl.int64) * SPLITS * ROWS * RANKS + lines[:, None] * RANKS + ranks[None, :]
