@@ -36,6 +36,10 @@ class AdapterReading:
         os.set_blocking(self.woken, False)
         os.set_blocking(self._waker, False)
 
+    @property
+    def num_held(self) -> int:
+        return sum(map(len, self.held.values()))
+
     def holds(self, front_end: FrontEnd, message: Submit, adapter: Adapter) -> bool:
         """Whether the request has to wait; it is held then."""
         if adapter.number in self._memory and adapter.number not in self.held:
