@@ -122,9 +122,8 @@ class EngineProcess:
 
     def _unload(self) -> None:
         """Forgets adapters whose last request has ended."""
-        reading = self._switchboard.reading
         for adapter in list(self._unloading):
-            if reading is None or reading.drop(adapter):
+            if self._switchboard.forget_adapter(adapter):
                 for front_end in self._unloading.pop(adapter):
                     if front_end in self._told:
                         self._send(front_end, messages.Unloaded(adapter))

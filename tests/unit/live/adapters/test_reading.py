@@ -9,6 +9,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.params import SamplingParams
 from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.adapters.registry import Adapter
+from chairlift.live.recovery.quarantine import Quarantine
 from chairlift.live.wire.messages import Abort, Submit, with_adapter
 from chairlift.live.wire.switchboard import Switchboard
 from chairlift.runner.adapters.store import AdapterStore
@@ -87,3 +88,18 @@ def test_aborted_requests_leave_nothing_behind_that_others_wait_for() -> None:
     assert finish(switchboard) == {3: "length"}
     assert switchboard.reading is not None and not switchboard.reading.held
     assert all(switchboard.reading.drop(adapter) for adapter in (1, 2, 3))
+
+
+def test_an_adapter_of_a_request_that_waits_for_suspects_is_not_forgotten() -> None:
+    switchboard = board(max_bytes=100)
+    quarantine = Quarantine(switchboard)
+    suspect = Submit(1, [1, 2, 3], SamplingParams(max_tokens=2), 2, num_alone=0)
+    other = Submit(2, [1, 2, 3], SamplingParams(max_tokens=2), 2)
+    quarantine.submit(HERE, suspect)
+    quarantine.submit(HERE, with_adapter(other, Adapter(7, "sql", "fine")))
+    assert not quarantine.forget_adapter(7)
+    ended = set()
+    while quarantine.has_work or (switchboard.reading is not None and switchboard.reading.wait()):
+        ended |= {output.key for output in quarantine.step().get(HERE, ()) if output.finish is not None}
+    assert ended == {1, 2}
+    assert quarantine.forget_adapter(7)
