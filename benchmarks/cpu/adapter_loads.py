@@ -93,7 +93,7 @@ def main() -> None:
 
         def ask(name: str) -> None:
             params = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
-            llm.generate([PROMPT], params, use_progress=False, adapter=name)
+            llm.generate([PROMPT], params, use_tqdm=False, lora_request=name)
 
         ask(next(fresh))
         ways: dict[str, Callable[[], object]] = {

@@ -14,7 +14,7 @@ PROMPTS = ["Hello there", "One two three four"]
 
 
 def tokens(completions) -> list[list[int]]:
-    return [list(completion.samples[0].tokens) for completion in completions]
+    return [list(completion.outputs[0].token_ids) for completion in completions]
 
 
 @pytest.mark.parametrize("kernels", ["torch", "native"])
@@ -26,17 +26,17 @@ def test_prompts_are_completed_with_the_named_adapter(tiny_model: Path, tmp_path
         kv_memory="16MiB",
     )  # fmt: skip
     base = tokens(llm.generate(PROMPTS, PARAMS))
-    seen = {name: tokens(llm.generate(PROMPTS, PARAMS, adapter=name)) for name in ("one", "two", "late", "one")}
+    seen = {name: tokens(llm.generate(PROMPTS, PARAMS, lora_request=name)) for name in ("one", "two", "late", "one")}
     assert len({str(each) for each in (base, *seen.values())}) == 4
     assert tokens(llm.generate(PROMPTS, PARAMS)) == base
-    (whole,) = llm.generate(PROMPTS[:1], PARAMS, adapter="two")
-    assert "".join(llm.stream(PROMPTS[0], PARAMS, adapter="two")) == whole.samples[0].text
+    (whole,) = llm.generate(PROMPTS[:1], PARAMS, lora_request="two")
+    assert "".join(llm.stream(PROMPTS[0], PARAMS, lora_request="two")) == whole.outputs[0].text
     plain = LLM(str(tiny_model), kernels=kernels, dtype="float32", kv_memory="16MiB")
     assert tokens(plain.generate(PROMPTS, PARAMS)) == base
     with pytest.raises(InvalidRequest, match="'three' is not known; there are one, two, late"):
-        llm.generate(PROMPTS, PARAMS, adapter="three")
+        llm.generate(PROMPTS, PARAMS, lora_request="three")
     with pytest.raises(InvalidRequest, match="give lora or lora_dir"):
-        plain.generate(PROMPTS, PARAMS, adapter="one")
+        plain.generate(PROMPTS, PARAMS, lora_request="one")
 
 
 def test_the_command_line_names_an_adapter(
@@ -52,7 +52,7 @@ def test_the_command_line_names_an_adapter(
     base, adapted = generate(), generate("--lora-dir", tmp_path, "--adapter", "sql")
     assert (base[0], adapted[0]) == (0, 0) and base[1] != adapted[1]
     code, said, error = generate("--lora-dir", tmp_path, "--adapter", "sq")
-    assert (code, said) == (2, "") and "adapter: 'sq' is not known; there are sql" in error
+    assert (code, said) == (2, "") and "--adapter: 'sq' is not known; there are sql" in error
 
 
 def test_what_cannot_be_served_is_refused_at_the_start(tiny_model: Path, tmp_path: Path) -> None:

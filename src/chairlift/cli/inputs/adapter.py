@@ -3,6 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from chairlift.core.errors import InvalidConfig, InvalidRequest
+
 if TYPE_CHECKING:
     from chairlift.llm import LLM
 
@@ -14,7 +16,10 @@ def add_adapter_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def known_adapter(options: argparse.Namespace, llm: "LLM") -> str | None:
-    """Its name; raises `InvalidRequest` where there is none of that name, before anything is asked."""
-    llm.check_adapter(options.adapter)
+    """Its name; raises `InvalidConfig` where there is none of that name, before anything is asked."""
     name: str | None = options.adapter
+    try:
+        llm.check_adapter(name)
+    except InvalidRequest as error:
+        raise InvalidConfig(f"--adapter: {error.message}") from None
     return name

@@ -4,11 +4,11 @@
     thread       |  until steps before n have ended  |  pieces  |
 
 Always: a slot is written after the steps that were launched before, as one of them may use what it held, and in the
-order of `begin`; it is used after `arrive`. Adapters lie in memory that is not pinned: nothing can be launched while the
-driver pins some.
+order of `begin`; it is used after `arrive`. Adapters lie in memory that is not pinned: nothing can be launched while
+the driver pins some.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -33,13 +33,13 @@ class SlotLoading:
         after = None if self._lane is None else self._lane.mark()
         self._under_way[slot] = self._thread.submit(self._copy, slot, numbers, after)
 
-    def arrive(self, slots: Iterable[int]) -> list[int]:
-        """Waits until these are there; which of them were under way. An error stays with its slot."""
-        found = [slot for slot in slots if slot in self._under_way] if self._under_way else []
-        for slot in found:
-            self._under_way[slot].result()
-            del self._under_way[slot]
-        return found
+    def arrive(self, slots: Iterable[int]) -> Iterator[int]:
+        """Waits until these are there; each of them that was under way. An error stays with its slot."""
+        for slot in slots if self._under_way else ():
+            if slot in self._under_way:
+                self._under_way[slot].result()
+                del self._under_way[slot]
+                yield slot
 
     @torch.inference_mode()
     def _copy(self, slot: int, numbers: Tensor, after: torch.cuda.Event | None) -> None:
