@@ -27,8 +27,8 @@ _HELP = """\
 /save FILE          write the conversation to a new file, as JSON
 /reset              forget the conversation, but not the system message
 /exit               leave
-A line that ends in \\ goes on in the next one; so does everything between two
-lines of \"\"\"."""
+A line that ends in \\ goes on in the next one, and so does what stands between
+two \"\"\"."""
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _ANSWERS = ("n", "best_of")  # there is one
 
