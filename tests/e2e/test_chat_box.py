@@ -57,11 +57,13 @@ def say(browser: Browser, text: str) -> None:
 
 def ended(browser: Browser, num_answers: int) -> None:
     browser.until(f"document.querySelectorAll('#chat-log .figures').length === {num_answers}")
-    browser.until("!document.getElementById('chat-send').disabled")
+    browser.until("!document.getElementById('chat').classList.contains('busy')")
 
 
 def texts(browser: Browser, where: str) -> list[str]:
-    found: list[str] = browser.run(f"[...document.querySelectorAll('#chat-log {where}')].map(e => e.textContent)")
+    found: list[str] = browser.run(
+        f"[...document.querySelectorAll('#chat-log {where}')].map(e => e.textContent.trim())"
+    )
     return found
 
 
@@ -108,7 +110,7 @@ def test_thinking_is_said_while_it_lasts_and_can_be_stopped() -> None:
 
 def test_an_answer_cut_by_max_tokens_says_so() -> None:
     with chat(world_of(THINKS + "It is sunny.")) as browser:
-        fill(browser, "#chat-max", "12")
+        fill(browser, "#option-max_tokens", "12")
         say(browser, "Hi")
         ended(browser, 1)
         assert texts(browser, ".figures")[0].endswith(" · max tokens reached")
@@ -164,19 +166,25 @@ def test_results_that_could_not_be_sent_may_be_sent_again() -> None:
         say(browser, "Hi")
         ended(browser, 1)
         world.client.refusal = ("messages", "no room")
-        answer_call(browser, "21")
+        answer_call(browser, "21 degrees")
         ended(browser, 2)
-        assert "no room" in texts(browser, ".error")[0]
+        assert "no room" in texts(browser, ".error")[1]
         assert "400" in browser.problems.pop()
         world.client.refusal = None
-        answer_call(browser, " degrees")
-        ended(browser, 3)
+        press_button(browser, "regenerate", 1)
+        ended(browser, 2)
+        browser.until("document.querySelectorAll('.answer .turn').length === 1")
     assert "\n21 degrees<|im_end|>" in prompt(world)
+
+
+def press_button(browser: Browser, name: str, index: int = 0) -> None:
+    buttons = "[...document.querySelectorAll('#chat-log button')]"
+    browser.run(f"{buttons}.filter(each => each.textContent === '{name}')[{index}].click()")
 
 
 def test_a_call_that_was_cut_cannot_be_answered() -> None:
     with chat(world_of(CALL), json.dumps(TOOLS)) as browser:
-        fill(browser, "#chat-max", "50")
+        fill(browser, "#option-max_tokens", "50")
         say(browser, "Hi")
         ended(browser, 1)
         assert texts(browser, ".call .hint") == ["Cut short: it cannot be answered."]
@@ -226,8 +234,10 @@ def test_all_of_the_box_is_inside_its_frame(width: int) -> None:
         outside = browser.run(
             "(() => { const frame = document.getElementById('chat').getBoundingClientRect();"
             "return [...document.querySelectorAll('#chat *')].filter(e => !e.closest('.sr, option')).filter(e => {"
-            "const box = e.getBoundingClientRect(); return box.left < frame.left || box.right > frame.right"
-            "|| (!e.closest('#chat-log') && box.bottom > frame.bottom) }).map(e => e.outerHTML.slice(0, 80)) })()"
+            "const box = e.getBoundingClientRect();"
+            "const isBelow = !e.closest('#chat-log, details') && box.bottom > frame.bottom;"
+            "return box.width && (box.left < frame.left || box.right > frame.right || isBelow)"
+            "}).map(e => e.outerHTML.slice(0, 80)) })()"
         )
         assert outside == []
         assert browser.run("document.getElementById('chat-log').clientHeight") > 100
@@ -239,8 +249,8 @@ def test_a_new_conversation_holds_nothing_of_one_that_was_stopped_for_it() -> No
     with chat(world) as browser:
         say(browser, "Hi")
         browser.until("document.querySelector('.answer .turn')?.textContent.startsWith('It')")
-        browser.run("document.getElementById('chat-clear').click()")
-        browser.until("!document.getElementById('chat-send').disabled")
+        browser.run("document.getElementById('chat-new').click()")
+        browser.until("!document.getElementById('chat').classList.contains('busy')")
         world.client.stalls_at = None
         say(browser, "Again")
         ended(browser, 1)

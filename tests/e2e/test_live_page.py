@@ -86,31 +86,35 @@ def share(path: Path, colour: tuple[int, int, int]) -> float:
 
 
 def test_charts_are_drawn_and_follow_the_engine(page: Browser, tmp_path: Path) -> None:
-    page.until("document.querySelectorAll('#charts canvas').length === 6")
+    page.until("document.querySelectorAll('#charts canvas').length === 8")
     values = (
         "[...document.querySelectorAll('#charts .chart')].map(c => [...c.querySelectorAll('b')].map(b => b.innerText))"
     )
-    page.until(f"{values}.flat().filter(value => value === '–').length === 0")
-    requests, tokens, *_ = page.run(values)
+    page.until(f"{values}.slice(0, 2).flat().filter(value => value === '–').length === 0")
+    page.until(f"{values}[4][3] !== '–'")  # of what the front ends count, once there are two ticks
+    requests, tokens, _, between, ended, device, *_ = page.run(values)
+    assert between[0].endswith("s")
+    assert ended[1:] == ["0", "0", "0"]
+    assert device[1] == "–", "a CPU has no memory of its own"
     assert 0 < int(requests[0]) <= 4
     assert float(tokens[0].replace(",", "").replace("k", "e3")) > 0
     page.until("document.getElementById('memory-key').innerText.includes('held')")
     page.shoot(tmp_path / "light.png")
     assert share(tmp_path / "light.png", BLUE) > 0.0003
     assert "fcfs" in text(page, "rules")
-    assert text(page, "restarts") == "0"
+    assert page.run("document.getElementById('restarts').textContent") == "0"
+    assert tile(page, "errors")[1:] != ["–", ""]
 
 
-def device_tile(browser: Browser) -> list[str]:
+def tile(browser: Browser, title: str) -> list[str]:
     """Title, value and note."""
-    words = browser.run("document.querySelector('.tile:last-child').innerText")
-    assert isinstance(words, str)
-    return words.split("\n")
+    tiles: list[str] = browser.run("[...document.querySelectorAll('.tile')].map(tile => tile.innerText)")
+    return next(found for words in tiles if (found := words.split("\n"))[0] == title)
 
 
 def test_the_device_of_a_server_on_a_cpu_is_busy_with_steps(page: Browser) -> None:
-    title, value, note = device_tile(page)
-    assert (title, note) == ("device", "computing steps")
+    _, value, note = tile(page, "device")
+    assert note == "computing steps"
     assert 0 < int(value.removesuffix("%busy")) <= 100
 
 
@@ -137,7 +141,7 @@ def test_of_a_gpu_is_shown_what_its_driver_tells(
     with world.on_a_port() as url, browse() as browser:
         browser.open(url + "/")
         browser.until("document.body?.dataset.status === 'live'")
-        assert device_tile(browser) == ["device", value, note]
+        assert tile(browser, "device") == ["device", value, note]
 
 
 def half_busy(limits: Limits, use: DeviceUse) -> View:
@@ -179,19 +183,19 @@ def test_the_timeline_is_within_reach_of_a_keyboard(page: Browser) -> None:
 
 
 def test_the_chat_box_streams_an_answer_and_can_be_stopped(page: Browser) -> None:
-    page.run("document.getElementById('chat-max').value = 8")
+    page.run("document.getElementById('option-max_tokens').value = 8")
     page.run("document.getElementById('chat-text').focus()")
     page.type("Hello there")
     page.press("Enter")
     page.until("/first token .* \\d+ tokens/.test(document.getElementById('chat-log').innerText)")
-    page.until("!document.getElementById('chat-send').disabled")
-    page.run("document.getElementById('chat-max').value = 150")
+    page.until("!document.getElementById('chat-send').hidden")
+    page.run("document.getElementById('option-max_tokens').value = 150")
     page.type("And on")
     page.press("Enter")
-    page.until("!document.getElementById('chat-stop').disabled")
+    page.until("!document.getElementById('chat-stop').hidden")
     page.run("document.getElementById('chat-stop').click()")
     page.until("document.getElementById('chat-log').innerText.includes('stopped')")
-    page.until("!document.getElementById('chat-send').disabled")
+    page.until("!document.getElementById('chat-send').hidden")
 
 
 def test_it_is_dark_where_the_system_is_and_where_it_is_told_to_be(page: Browser, tmp_path: Path) -> None:
@@ -212,7 +216,7 @@ def test_nothing_is_wider_than_the_screen(page: Browser, width: int, tmp_path: P
     assert page.run("document.documentElement.scrollWidth") <= width
     wide = page.run(
         "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
-        ".filter(e => !e.closest('.key, .sr')).map(e => e.outerHTML.slice(0, 80))"
+        ".filter(e => !e.closest('.key, .sr, #tiles')).map(e => e.outerHTML.slice(0, 80))"
     )
     assert wide == []
     cut = (
@@ -266,5 +270,5 @@ def test_the_page_goes_on_when_the_engine_dies(page: Browser, served: Served) ->
     os.kill(engine, signal.SIGKILL)
     page.until("document.body.dataset.status === 'away'")
     page.until("document.body.dataset.status === 'live'")
-    page.until("document.getElementById('restarts').innerText === '1'")
+    page.until("document.getElementById('restarts').textContent === '1'")
     page.until("document.querySelector('#charts b').innerText > 0")

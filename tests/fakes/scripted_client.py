@@ -64,7 +64,8 @@ class ScriptedClient:
 
     @property
     def info(self) -> EngineInfo | None:
-        return EngineInfo(self.limits, "float32", "cpu", self.fingerprint) if self.is_ready else None
+        chosen = {"device": "cpu", "dtype": "float32", "kernels": "native", "threads": "2"}
+        return EngineInfo(self.limits, "float32", "cpu", self.fingerprint, chosen=chosen) if self.is_ready else None
 
     def submit(
         self,

@@ -36,6 +36,25 @@ async def test_every_route_is_described_with_its_method() -> None:
     assert described == routes
 
 
+async def test_every_operation_has_an_id_of_its_own_and_a_group() -> None:
+    body = await document(HttpWorld())
+    operations = [operation for ways in body["paths"].values() for operation in ways.values()]
+    ids = [operation["operationId"] for operation in operations]
+    assert len(set(ids)) == len(ids)
+    assert all(id.isidentifier() for id in ids)
+    assert {tag for operation in operations for tag in operation["tags"]} == {tag["name"] for tag in body["tags"]}
+
+
+async def test_every_example_is_a_body_that_is_read() -> None:
+    world = HttpWorld()
+    for path, ways in (await document(world))["paths"].items():
+        for method, operation in ways.items():
+            if method == "post":
+                example = operation["requestBody"]["content"]["application/json"]["example"]
+                answer = await world.post(path.replace("{name}", "small"), example)
+                assert answer.status_code == 200 or "makes text" in answer.text, (path, answer.text)
+
+
 async def test_every_operation_has_what_openapi_requires() -> None:
     body = await document(HttpWorld())
     assert body["openapi"].startswith("3.1")

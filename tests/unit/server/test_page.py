@@ -6,13 +6,17 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from chairlift.live.shared_memory.counts import Count
 from chairlift.live.wire.messages import Explain, Explained, Snapshot, Watch
+from chairlift.server.page import document
 from fakes.connection import MemoryConnection
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, until, wait_until
@@ -20,9 +24,16 @@ from fakes.patience import HANG_S, until, wait_until
 WHOLE, NEWS = Snapshot(True, b'{"whole":1}'), Snapshot(False, b'{"news":1}')
 
 
-async def browser_gets(world: HttpWorld) -> httpx.Response:
+PAGES = pytest.mark.parametrize("path", ["/", "/docs"])
+
+
+async def browser_gets(world: HttpWorld, path: str = "/") -> httpx.Response:
     async with world.http() as http:
-        return await http.get("/", headers={"Accept": "text/html,application/xhtml+xml"})
+        return await http.get(path, headers={"Accept": "text/html,application/xhtml+xml"})
+
+
+def inside(tag: str, html: str) -> list[str]:
+    return re.findall(f"<{tag}>(.*?)</{tag}>", html, flags=re.S)
 
 
 async def test_a_browser_gets_the_page_and_others_a_welcome() -> None:
@@ -33,28 +44,51 @@ async def test_a_browser_gets_the_page_and_others_a_welcome() -> None:
     assert (await world.get("/")).json()["models"] == ["small", "org/small"]
 
 
-async def test_the_page_is_the_same_for_all_and_needs_nothing_from_elsewhere() -> None:
-    page, other = await browser_gets(HttpWorld()), await browser_gets(HttpWorld("Other words.", model="other"))
-    assert page.content == other.content
-    links = re.findall(r"(?:src|href)=\"([^\"]*)\"", page.text)
-    assert all(link.startswith(("#", "data:")) for link in links)
+@PAGES
+async def test_a_page_is_the_same_for_all_and_needs_nothing_from_elsewhere(path: str) -> None:
+    other = HttpWorld("Other words.", model="other")
+    page, again = await browser_gets(HttpWorld(), path), await browser_gets(other, path)
+    assert page.content == again.content
+    html = re.sub(r"<script>.*?</script>", "", page.text, flags=re.S)
+    links = set(re.findall(r"(?:src|href)=\"([^\"]*)\"", html))
+    assert all(link.startswith(("#", "data:", "/")) for link in links)
+    for link in links:
+        if link.startswith("/") and link != "/metrics":  # of which this server has none
+            assert (await other.get(link.partition("#")[0])).status_code == 200
 
 
-async def test_only_the_pages_own_script_and_style_may_run() -> None:
-    page = await browser_gets(HttpWorld())
-    policy = page.headers["content-security-policy"]
-    for tag, rule in (("script", "script-src"), ("style", "style-src")):
-        (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", page.text, flags=re.S)
-        digest = base64.b64encode(sha256(inside.encode()).digest()).decode()
-        assert f"{rule} 'sha256-{digest}'" in policy
-    assert "default-src 'none'" in policy
+@PAGES
+async def test_only_a_pages_own_scripts_and_style_may_run(path: str) -> None:
+    page = await browser_gets(HttpWorld(), path)
+    rules = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
+    for tag in ("script", "style"):
+        digests = [base64.b64encode(sha256(each.encode()).digest()).decode() for each in inside(tag, page.text)]
+        assert rules[f"{tag}-src"] == " ".join(f"'sha256-{digest}'" for digest in digests)
+    assert rules["default-src"] == "'none'"
+    assert rules["require-trusted-types-for"] == "'script'"
+    assert rules["trusted-types"] == ("dompurify" if path == "/" else "'none'")
     assert not re.search(r" (?:style|on\w+)=", re.sub(r"<script>.*?</script>", "", page.text, flags=re.S))
 
 
-async def test_no_script_makes_markup_of_text() -> None:
-    page = await browser_gets(HttpWorld())
-    assert "textContent" in page.text
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b", page.text)
+@PAGES
+async def test_no_script_of_ours_makes_markup_of_text(path: str) -> None:
+    own = inside("script", (await browser_gets(HttpWorld(), path)).text)[-1]
+    assert "textContent" in own
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b", own)
+
+
+def test_vendored_scripts_are_those_that_are_named() -> None:
+    folder = Path(document.__file__).parent / "static" / "vendor"
+    named = dict(line.split()[::-1] for line in (folder / "README.md").read_text().splitlines() if line[:4] == "    ")
+    assert named == {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.js")}
+    assert {path.stem for path in folder.glob("*.LICENSE")} == {path.stem for path in folder.glob("*.js")}
+
+
+async def test_pages_hold_no_data_and_need_no_key() -> None:
+    world = HttpWorld(api_key="sk-alice-0123456789")
+    for path in ("/", "/docs"):
+        assert (await browser_gets(world, path)).status_code == 200
+    assert (await browser_gets(world, "/openapi.json")).status_code == 401
 
 
 class OpenPage:
@@ -110,21 +144,53 @@ async def test_a_page_is_told_of_the_server_then_of_everything_then_of_news() ->
         world.client.watching.hear(WHOLE)
         world.client.watching.hear(NEWS)
         world.client.watching.hear(WHOLE)  # for another page
-    assert page.names == ["about", "about", "whole", "news"]
+    assert page.names == ["about", "about", "totals", "whole", "totals", "news"]
     about = page.events[0][1]
     assert (about["version"], about["models"], about["has_chat"]) == ("1.2.3", ["small", "org/small"], True)
     assert about["limits"]["num_blocks"] == 100
     assert about["rules"][0]["value"] == "shortest-first"
     assert about["rules"][0]["summary"]
-    settings = {name: (value, is_default) for name, value, is_default in about["settings"]}
+    settings = {name: (value, is_default) for name, value, is_default, *_ in about["settings"]}
     assert settings["policy"] == ("shortest-first", False)
-    assert settings["max_step_tokens"] == ("64", True)
+
+
+async def test_settings_are_shown_as_they_are_in_force() -> None:
+    world = HttpWorld(max_step_tokens=100, max_request_seconds=7.0, max_connections=10)
+    settings = await shown_settings(world)
+    assert settings["max_step_tokens"] == "64", "the engine took less than was asked for"
+    assert (settings["device"], settings["threads"], settings["kernels"]) == ("cpu", "2", "native")
+    assert (settings["task"], settings["frontends"]) == ("generate", "1")
+    assert settings["served_model_name"] == "small, org/small"
+    assert (settings["max_connections_per_address"], settings["max_body_bytes"]) == ("5", "20000")
+    assert (settings["max_request_seconds"], settings["drain_timeout"]) == ("7.0", "no limit")
+    assert settings["lora_memory"] == "4GiB"
+    world.context.load.settings = replace(world.context.settings, max_request_seconds=None)
+    assert (await shown_settings(world))["max_request_seconds"] == "no limit"
+
+
+async def shown_settings(world: HttpWorld) -> dict[str, str]:
+    async with opened(world) as page:
+        return {name: value for name, value, *_ in page.events[0][1]["settings"]}
+
+
+async def test_a_page_is_told_how_requests_ended() -> None:
+    world = HttpWorld(max_waiting=1)
+    question = {"prompt": "a", "max_tokens": 2}
+    assert (await world.post("/v1/completions", question)).status_code == 200
+    assert (await world.post("/v1/completions", {"prompt": 7})).status_code == 400
+    world.context.load.counts.add(Count.WAITING, 1)
+    assert (await world.post("/v1/completions", question)).status_code == 429
+    await world.get("/v1/models")
+    async with opened(world) as page:
+        world.client.watching.hear(WHOLE)
+    (totals,) = [data for name, data in page.events if name == "totals"]
+    assert totals == {"answered": 1, "failed": 0, "aborted": 0, "overloaded": 1, "rejected": 1}
 
 
 async def test_a_password_in_an_address_is_not_shown() -> None:
     endpoint = "http://alice:secret@collector:4318/v1/traces?token=secret"
     async with opened(HttpWorld(otlp_endpoint=endpoint)) as page:
-        settings = {name: value for name, value, _ in page.events[0][1]["settings"]}
+        settings = {name: value for name, value, *_ in page.events[0][1]["settings"]}
     assert settings["otlp_endpoint"] == "http://***@collector:4318/v1/traces?***"
 
 
@@ -185,7 +251,7 @@ async def test_a_page_that_reads_slowly_is_told_everything_again(monkeypatch: py
         world.client.watching.hear(NEWS)
         page.connection.is_full = False
         world.client.watching.hear(NEWS)
-        assert page.names == ["about", "about", "whole"]
+        assert page.names == ["about", "about", "totals", "whole"]
         asked = len(world.client.watched)
         assert page.connection.sender is not None
         page.connection.sender.release()

@@ -36,6 +36,12 @@ class Count(IntEnum):
     HEARD_NS = 6  # when this front end last heard of tokens, by the machine's monotonic clock
     HAS_BEGUN = 7  # 1 once there has been an engine for this front end, or for one it replaced
     BODY_BYTES = 8  # of large bodies being read or tokenized
+    # HTTP requests that asked an engine, by how they ended, since the start.
+    ANSWERED = 9
+    FAILED = 10
+    ABORTED = 11  # by the client, or when told to stop
+    OVERLOADED = 12  # refused with 429
+    REJECTED = 13  # refused otherwise
 
 
 _ROW_WIDTH = len(Count) + 2 * _NUM_SLOTS
@@ -53,6 +59,11 @@ class Counts(LockedFile):
         self._own = _start(row)
         self._secret = bytes(self._numbers[1 : 1 + _SECRET_WIDTH])
         assert 0 <= row < self._num_rows
+
+    @property
+    def num_rows(self) -> int:
+        """One for each front end."""
+        return self._num_rows
 
     @property
     def marks(self) -> memoryview:

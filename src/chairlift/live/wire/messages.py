@@ -173,6 +173,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     version: str = VERSION
     moves_kv: bool = False  # requests can leave it with their keys and values
     counts_users: bool = False  # its policy goes by what users are served in other replicas too
+    chosen: dict[str, str] = {}  # in place of settings that leave it to the machine or the model
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):

@@ -63,6 +63,14 @@ class Loaded:
     adapters: AdapterMemory | None = None  # None: requests have none
     makes: str = ""  # what is made instead of text
 
+    @property
+    def chosen(self) -> dict[str, str]:
+        """Settings that were left to the machine or the model."""
+        kernels, _, attention = self.kernels.partition(" and ")
+        chosen = {name: str(getattr(self, name)) for name in ("device", "dtype", "kv_dtype", "quantize", "threads")}
+        memory = "none" if self.budget is None else f"{SHARE:g}"
+        return chosen | {"kernels": kernels, "attention": attention or kernels, "memory": memory}
+
 
 def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: Crew | None = None) -> Loaded:
     """crew: the other ranks, where several compute the model."""

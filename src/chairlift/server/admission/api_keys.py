@@ -1,7 +1,7 @@
 """The check of API keys, where there are any: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
 
 Always: a request without a valid key is refused before routing, so it cannot tell which routes exist. The health routes
-and the page, which holds no data, are open.
+and the pages, which hold no data, are open.
 """
 
 from starlette.datastructures import Headers
@@ -12,6 +12,7 @@ from starlette.types import Scope
 from chairlift.config.keys import ApiKey, ApiKeys
 
 HEALTH = ("/health", "/health/live", "/health/ready", "/health/generate")
+PAGES = ("/", "/docs")  # for browsers
 _MISSING = "an API key is needed: send it as `Authorization: Bearer KEY`"
 _WRONG = "this API key is not known here"
 
@@ -19,7 +20,8 @@ _WRONG = "this API key is not known here"
 def check_key(scope: Scope, keys: ApiKeys) -> None:
     """Raises `HTTPException`."""
     headers = Headers(scope=scope)
-    is_open = scope["path"] in HEALTH or (scope["path"] == "/" and "text/html" in headers.get("accept", ""))
+    is_page = scope["path"] in PAGES and "text/html" in headers.get("accept", "")
+    is_open = is_page or scope["path"] in HEALTH
     if not keys or is_open:
         return
     sent = sent_key(headers)

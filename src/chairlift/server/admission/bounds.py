@@ -20,6 +20,7 @@ from chairlift.live.shared_memory.service_rate import mark, rate
 from chairlift.server.admission.rejected import Overloaded, Stopping, TooManyConnections
 
 _MAX_RETRY_AFTER_S = 300
+_OUTCOMES = {"finished": Count.ANSWERED, "failed": Count.FAILED, "aborted": Count.ABORTED, "refused": Count.REJECTED}
 Demand = tuple[int, int]  # samples, and tokens of their prompt
 
 
@@ -125,6 +126,10 @@ class Load:
         if self.has_heard:
             self.has_heard = False
             self.counts.put(Count.HEARD_NS, time.monotonic_ns())
+
+    def note_end(self, outcome: str, reason: str) -> None:
+        """Counts a request that asked an engine."""
+        self.counts.add(Count.OVERLOADED if reason == "429" else _OUTCOMES[outcome], 1)
 
     def end_all(self) -> None:
         """Ends open requests at once; their clients are told."""

@@ -5,6 +5,7 @@ too slowly pauses and then sends the whole state again.
 
     event: about    the server and its settings        event: news   what the last second has brought
     event: whole    everything the engine shows        event: away   there is no engine just now
+    event: totals   how requests ended, since the server began; before `whole` and `news`
     event: replicas each of them, where there are several; before `whole` and `news`, after `away`
 """
 
@@ -27,9 +28,12 @@ _HEADERS = [
 
 
 class Feeds:
-    def __init__(self, watching: WatchClient, replicas: Callable[[], bytes | None] = lambda: None) -> None:
-        """`replicas`: their loads as JSON, None where there is one."""
+    def __init__(
+        self, watching: WatchClient, totals: Callable[[], bytes], replicas: Callable[[], bytes | None]
+    ) -> None:
+        """Both are JSON; `replicas`: their loads, None where there is one."""
         self._watching = watching
+        self._totals = totals
         self._replicas = replicas
         self._open: dict[Feed, None] = {}
         self._is_closed = False
@@ -57,7 +61,11 @@ class Feeds:
         self._watching.begin(self)
 
     def put(self, snapshot: Snapshot) -> None:
-        data = self._loads() + _event(b"whole" if snapshot.is_whole else b"news", snapshot.data)
+        data = (
+            _event(b"totals", self._totals())
+            + self._loads()
+            + _event(b"whole" if snapshot.is_whole else b"news", snapshot.data)
+        )
         for feed in list(self._open):
             feed.show(data, snapshot.is_whole)
 

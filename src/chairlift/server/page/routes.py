@@ -1,4 +1,4 @@
-"""GET /, /live and /live/requests/N: the page, its feed, and the latency breakdown of a request."""
+"""GET /, /live, /live/requests/N and /docs: the page, its feed, the latency breakdown of a request, and the routes."""
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -11,7 +11,7 @@ from chairlift.server.admission.rejected import Stopping
 from chairlift.server.context import context_of
 from chairlift.server.openai.models import welcome
 from chairlift.server.page.about import about
-from chairlift.server.page.document import document
+from chairlift.server.page.document import DOCS, LIVE, Page, document
 from chairlift.server.page.feeds import Feed, Feeds
 from chairlift.server.receive import until_gone
 
@@ -20,7 +20,15 @@ async def root(http: Request) -> Response:
     """The page for browsers, JSON for others."""
     if "text/html" not in http.headers.get("accept", ""):
         return await welcome(http)
-    html, headers = document()
+    return _html(LIVE)
+
+
+async def docs(http: Request) -> Response:
+    return _html(DOCS)
+
+
+def _html(page: Page) -> Response:
+    html, headers = document(page)
     return Response(html, headers=headers, media_type="text/html")
 
 

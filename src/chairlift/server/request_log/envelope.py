@@ -67,4 +67,6 @@ class Envelope:
             await respond(Request(scope), error)(scope, receive, send_named)
         finally:
             leave_body(scope)
-            self._request_log.close(scope, record, *self._route_of(scope))
+            ended = self._request_log.close(scope, record, *self._route_of(scope))
+            if ended is not None:
+                self._load.note_end(*ended)

@@ -42,11 +42,13 @@ class RequestLog:
         record = scope["record"] = Record(id, self.spans is not None, self.text_of is not None)
         return record
 
-    def close(self, scope: Scope, record: Record, route: str, is_generation: bool) -> None:
+    def close(self, scope: Scope, record: Record, route: str, is_generation: bool) -> tuple[str, str] | None:
+        """How the request ended and why; None for one that did not ask an engine."""
         if self.metrics is not None and record.status is not None:
             self.metrics.responded(route, record.status)
-        if is_generation:
-            outcome, reason = record.outcome()
+        ended = record.outcome() if is_generation else None
+        if ended is not None:
+            outcome, reason = ended
             if self.metrics is not None:
                 for answer in record.answers:
                     latencies = record.latencies(answer)
@@ -60,6 +62,7 @@ class RequestLog:
             if self.spans is not None:
                 self.spans.take(self._span(scope, record, route, outcome, reason))
         record.answers = ()  # they refer to the response, and it to the connection
+        return ended
 
     def flush(self) -> None:
         """Publishes the latest counts."""

@@ -1,5 +1,6 @@
 """Ticks: what the engine did in about a second, as one row of numbers."""
 
+from operator import add
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ class TickLevels(msgspec.Struct):
     running: int
     waiting: int
     preempted: int
+    longest_wait_s: float  # of a request that was never admitted; 0: none waits
     blank: int  # blocks that hold nothing
     cached: int  # free blocks that still hold a prefix
     held: int
@@ -59,6 +61,8 @@ def make_tick(
     at: float,
     seconds: float,
     scheduler: Scheduler,
+    num_waiting: int,
+    longest_wait_s: float,
     latencies: tuple[Percentiles, Percentiles, Percentiles],
     device: DeviceUse | None,
     sums: TickSums,
@@ -68,8 +72,9 @@ def make_tick(
         round(at, 3),
         round(seconds, 3),
         len(scheduler.running),
-        len(scheduler.waiting),
+        num_waiting,
         len(scheduler.preempted),
+        round(longest_wait_s, 3),
         pool.num_free - pool.num_cached,
         pool.num_cached,
         pool.num_held,
@@ -78,3 +83,7 @@ def make_tick(
         device,
     )
     return *msgspec.structs.astuple(levels), *(round(value, 6) for value in msgspec.structs.astuple(sums))
+
+
+def added_up(total: TickSums, more: TickSums) -> TickSums:
+    return TickSums(*map(add, msgspec.structs.astuple(total), msgspec.structs.astuple(more)))

@@ -15,17 +15,17 @@ from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, P
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Clock
-from chairlift.core.request import FinishReason, Request
+from chairlift.core.request import FinishReason, Request, State
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.device import DeviceUse
 from chairlift.telemetry.explain import headline, parts, sentences
 from chairlift.telemetry.lines import AbortLine, Fail, RollBack
 from chairlift.telemetry.stopwatch import Stopwatch
-from chairlift.telemetry.watch.bars import DECODE, PREEMPTED, Bar, BarRow, ShownRows
+from chairlift.telemetry.watch.bars import DECODE, PREEMPTED, QUEUED, Bar, BarRow, ShownRows
 from chairlift.telemetry.watch.blocks import draw
 from chairlift.telemetry.watch.sliding import Sliding
 from chairlift.telemetry.watch.step_log import CommitRecord, StepLog, break_down
-from chairlift.telemetry.watch.ticks import COLUMNS, KEEP_S, PERIOD_S, WINDOW_S, Tick, TickSums, make_tick
+from chairlift.telemetry.watch.ticks import COLUMNS, KEEP_S, PERIOD_S, WINDOW_S, Tick, TickSums, added_up, make_tick
 
 _TELLING = (Queued, Admitted, Forked, Preempted, Computed, Finished, Token)
 
@@ -51,6 +51,7 @@ class View:
         self.num_ticks = 0
         self._began = self._now()  # of the open tick
         self._sums = TickSums()
+        self._totals = TickSums()  # of closed ticks
         self._ttft, self._tpot, self._itl = Sliding(WINDOW_S), Sliding(WINDOW_S), Sliding(WINDOW_S)
         self._sampled = 0.0  # when a step last made a token
         self._decoded: float | None = None  # when a step last decoded, if requests have run since
@@ -64,8 +65,9 @@ class View:
         self._shown = ShownRows()
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
-        self.advance()  # ends an idle tick, so that new work is not spread over it
         scheduler, params = self._scheduler, samples[0].params
+        # Ends an idle tick, so that new work is not spread over it; the prompt that ends the pause is no part of it.
+        self.advance(num_new=scheduler.live[samples[0].id].state is State.WAITING)
         ids = tuple(request.id for request in samples)
         num_running = len(scheduler.running)
         num_ahead = len(scheduler.live) - num_running - len(samples)
@@ -182,11 +184,11 @@ class View:
         if row.num_output > 1:
             self._tpot.add((event.at - row.first) / (row.num_output - 1))
 
-    def advance(self) -> float:
-        """Closes the open tick if it is over; returns the time."""
+    def advance(self, num_new: int = 0) -> float:
+        """Closes the open tick if it is over; returns the time. `num_new` of the waiting requests come after it."""
         now = self._now()
         if now - self._began >= PERIOD_S:
-            self._close_tick(now)
+            self._close_tick(now, len(self._scheduler.waiting) - num_new)
         return now
 
     @property
@@ -194,7 +196,7 @@ class View:
         """Until the open tick is over."""
         return max(0.0, self._began + PERIOD_S - self._now())
 
-    def _close_tick(self, now: float) -> None:
+    def _close_tick(self, now: float, num_waiting: int) -> None:
         counts, runner, before = self._sums, self._runner, self._runner_s
         self._runner_s = runner.prepare_s, runner.run_s, runner.busy_s
         counts.prepare_s, counts.compute_s, counts.busy_s = map(sub, self._runner_s, before)
@@ -203,11 +205,15 @@ class View:
             for _ in range(min(WINDOW_S, max(1, round(now - self._began)))):
                 latency.turn()
         ttft, tpot, itl = (latency.percentiles() for latency in latencies)
-        tick = make_tick(now, now - self._began, self._scheduler, (ttft, tpot, itl), self._device(), counts)
+        # Rows are in the order of arrival.
+        waits = (now - row.progress.arrival for row in self._live.values() if row.state == QUEUED)
+        levels = self._scheduler, num_waiting, next(waits, 0.0), (ttft, tpot, itl), self._device()
+        tick = make_tick(now, now - self._began, *levels, counts)
         self._ticks.append(tick)
         while self._ticks[0][0] < now - KEEP_S:
             self._ticks.popleft()
         self.num_ticks += 1
+        self._totals = added_up(self._totals, counts)
         self._began, self._sums = now, TickSums()
         self._shown.forget(now)
 
@@ -239,6 +245,7 @@ class View:
         return {
             "now": round(self._now(), 3),
             "ticks": ticks,
+            "totals": self._totals,
             "bars": bars,
             "every": self._shown.every,
             "blocks": draw(tables.pool),

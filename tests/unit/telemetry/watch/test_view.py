@@ -140,9 +140,34 @@ def test_a_pause_is_a_tick_of_its_own_and_spoils_no_rate() -> None:
     steps.run(8)
     pause, busy = steps.ticks()
     assert pause["seconds"] > 50
+    assert (pause["running"], pause["waiting"], pause["longest_wait_s"]) == (0, 0, 0.0)
     assert pause["busy_s"] == pytest.approx(4 * 0.125)
     assert busy["seconds"] == pytest.approx(1.0)
     assert busy["itl_s"][2] < 0.13
+
+
+def test_the_longest_wait_grows_while_no_request_ends() -> None:
+    steps = Steps()
+    for number in range(1, 7):
+        steps.add(number, 4, 40)
+    steps.run(24)
+    ticks = steps.ticks()
+    assert [tick["waiting"] for tick in ticks] == [2, 2, 2]
+    assert [tick["longest_wait_s"] for tick in ticks] == pytest.approx([1.0, 2.0, 3.0])
+    assert ticks[-1]["itl_s"] is not None
+    assert ticks[-1]["tpot_s"] is None
+
+
+def test_totals_are_those_of_all_ticks_also_the_forgotten() -> None:
+    steps = Steps()
+    steps.add(1, 4, 4)
+    steps.run(4)
+    for _ in range(400):
+        steps.clock.time += 1.0
+        steps.view.advance()
+    totals = json.loads(steps.view.whole())["totals"]
+    assert (totals["prompt_tokens"], totals["output_tokens"], totals["finished"]) == (4, 4, 1)
+    assert sum(tick["finished"] for tick in steps.ticks()) == 0
 
 
 def test_what_is_too_old_is_forgotten() -> None:
