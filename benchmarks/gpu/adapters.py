@@ -9,7 +9,6 @@ requests over each number of adapters, against the base; loads; and both kernels
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import triton
-from engine import DEVICE, DTYPE, SHAPES, GpuEngine
+from engine import DEVICE, DTYPE, SHAPES, STREAM, GpuEngine, step_ms
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.attributes import Attributes
@@ -36,7 +35,6 @@ from chairlift.runner.cuda.adapters.layout import RANKS, num_blocks, slot_layout
 from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter
 from chairlift.runner.cuda.runner import CudaRunner
 
-_WARM, _TIMED = 24, 128  # steps
 _MIX = 256  # requests
 
 
@@ -63,17 +61,8 @@ def make_engine(limits: Limits, runner: CudaRunner, lengths: list[tuple[int, int
     return engine
 
 
-def step_ms(limits: Limits, runner: CudaRunner, num_streams: int, num_adapters: int) -> float:
-    engine = make_engine(limits, runner, [(128, _WARM + _TIMED + 16)] * num_streams, num_adapters)
-    took = []
-    for _ in range(_WARM + _TIMED):
-        began = time.perf_counter()
-        engine.step()
-        took.append(time.perf_counter() - began)
-    while engine.has_work:
-        engine.step()
-    torch.cuda.synchronize()
-    return 1000 * statistics.median(took[_WARM:])
+def stream_ms(limits: Limits, runner: CudaRunner, num_streams: int, num_adapters: int) -> float:
+    return step_ms(make_engine(limits, runner, [STREAM] * num_streams, num_adapters))
 
 
 def mix_s(limits: Limits, runner: CudaRunner, num_adapters: int) -> float:
@@ -110,13 +99,13 @@ def main() -> None:
     gpu = GpuEngine(config, max_running=256, max_step_tokens=4096)
     limits = replace(gpu.limits, num_adapter_slots=max(counts))
     store = random_store(config, args.rank, args.max_rank, max(counts))
-    plain = {streams: step_ms(gpu.limits, gpu.runner, streams, 0) for streams in (1, 8, 64)}
+    plain = {streams: stream_ms(gpu.limits, gpu.runner, streams, 0) for streams in (1, 8, 64)}
     base_s = mix_s(gpu.limits, gpu.runner, 0)
     runner = CudaRunner(gpu.model, gpu.kv, DEVICE, limits, adapters=store)
     for streams, before in plain.items():
         say(streams=streams, adapters="no runner for them", step_ms=round(before, 3))
         for count in (0, *(count for count in counts if count <= streams)):
-            found = step_ms(limits, runner, streams, count)
+            found = stream_ms(limits, runner, streams, count)
             say(streams=streams, adapters=count, step_ms=round(found, 3), slower=f"{found / before - 1:.1%}")
     for count in (0, *counts):
         found = mix_s(limits, runner, count)

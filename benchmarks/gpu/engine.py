@@ -5,6 +5,7 @@ Always: greedy, full lengths, no prefix cache; a run's prompts depend on its see
 
 import json
 import random
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,8 @@ DTYPE = torch.bfloat16
 BLOCK_SIZE = 16
 MAX_LEN = 4096
 _KV_BYTES = 64 << 30
+_WARM, _TIMED = 24, 128  # steps
+STREAM = (128, _WARM + _TIMED + 16)
 
 
 def _declared(family: Family, **keys: float) -> ModelConfig:
@@ -112,6 +115,17 @@ def drain(engine: Engine) -> tuple[float, int, int]:
         num_steps += 1
     torch.cuda.synchronize()
     return time.perf_counter() - began, num_steps, num_tokens
+
+
+def step_ms(engine: Engine) -> float:
+    """The middle of steps of streams (`STREAM`) that decode, all of them captured."""
+    took = []
+    for _ in range(_WARM + _TIMED):
+        began = time.perf_counter()
+        engine.step()
+        took.append(time.perf_counter() - began)
+    drain(engine)
+    return 1000 * statistics.median(took[_WARM:])
 
 
 def lengths_of(workload: Path) -> Lengths:

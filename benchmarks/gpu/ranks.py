@@ -14,10 +14,10 @@ import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from engine import DEVICE, SHAPES, GpuEngine
-from streams import step_ms
+from engine import DEVICE, SHAPES, STREAM, GpuEngine, step_ms
 
 from chairlift.config.shards import Rank
+from chairlift.core.policies.fcfs import Fcfs
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.ranks.group import Group
 from chairlift.runner.ranks.orders import Orders
@@ -47,8 +47,8 @@ def main() -> None:
         for num_streams in map(int, args.streams.split(",")):
             plain, rank = [], []
             for _ in range(args.repeats):
-                plain.append(step_ms(gpu, num_streams))
-                rank.append(step_ms(gpu, num_streams, ranked))
+                for times, runner in ((plain, gpu.runner), (rank, ranked)):
+                    times.append(step_ms(gpu.engine(Fcfs(), [STREAM] * num_streams, runner)))
             figures = {"plain_ms": round(statistics.median(plain), 3), "rank_ms": round(statistics.median(rank), 3)}
             ratio = round(statistics.median(rank) / statistics.median(plain), 4)
             print(json.dumps({"shape": args.shape, "streams": num_streams, **figures, "ratio": ratio}), flush=True)

@@ -4,7 +4,8 @@
 
 Two engines of one model in this process, each with all threads; one computes at a time. `out` and `in`: the steps that
 move blocks to the host and back, the second with a token of its own; `copy` and `fetch`: between host memory and a
-piece in shared memory, with its checksum; `tcp`: fetched over a socket of the loopback interface instead. Medians.
+piece in shared memory, with its checksum; `tcp`: fetched over a socket of the loopback interface instead, `curve`: the
+same with a cluster key, as between machines, where `far` is the whole move. Medians.
 """
 
 import argparse
@@ -22,12 +23,13 @@ from chairlift.core.events import Exported
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
-from chairlift.live.moving.fetch import fetch
+from chairlift.live.moving.fetch import Fetcher
 from chairlift.live.moving.shelf import Shelf
-from chairlift.live.moving.sockets import PieceServer
+from chairlift.live.moving.sockets import PieceClient, PieceServer
 from chairlift.live.moving.ticket import Ticket
+from chairlift.live.wire.curve import Curve
 
-_PARTS = ("out", "copy", "fetch", "tcp", "in")
+_PARTS = ("out", "copy", "fetch", "tcp", "curve", "in")
 
 
 def main() -> None:
@@ -41,19 +43,22 @@ def main() -> None:
     engines = [make_engine(each.runner, each.limits, rules_of(model.settings, each)) for each in loaded]
     memories = [each.host_memory for each in loaded]
     assert memories[0] is not None
-    print("tokens      MB  recompute     move  " + "".join(f"{part:>7}" for part in _PARTS))
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        server = PieceServer(Path(folder), "tcp://127.0.0.1:*")
+    print("tokens      MB  recompute     move      far  " + "".join(f"{part:>7}" for part in _PARTS))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        folder, key = Path(name), Curve("00" * 32)
+        servers = [PieceServer(folder, "tcp://127.0.0.1:*", curve) for curve in (None, key)]
+        ways = [(Fetcher(folder), None)]
+        ways += [(Fetcher(None, PieceClient(c)), each.address) for c, each in zip((None, key), servers, strict=True)]
         for length in given.lengths:
-            runs = [_measure(engines, memories, Path(folder), server.address, length, i) for i in range(given.repeats)]
+            runs = [_measure(engines, memories, folder, ways, length, i) for i in range(given.repeats)]
             recompute, num_bytes, *parts = (statistics.median(column) for column in zip(*runs, strict=True))
-            out, copy, fetched, tcp, back = (1000 * part for part in parts)
-            move = out + copy + fetched + back
-            shown = "".join(f"{part:7.1f}" for part in (out, copy, fetched, tcp, back))
-            print(f"{length:6} {num_bytes / 1e6:7.1f} {1000 * recompute:10.1f} {move:8.1f}  {shown}")
+            out, copy, fetched, _, curve, back = parts = [1000 * part for part in parts]
+            move, far = out + copy + fetched + back, out + copy + curve + back
+            shown = "".join(f"{part:7.1f}" for part in parts)
+            print(f"{length:6} {num_bytes / 1e6:7.1f} {1000 * recompute:10.1f} {move:8.1f} {far:8.1f}  {shown}")
 
 
-def _measure(engines, memories, folder, address, length, run):  # type: ignore[no-untyped-def]
+def _measure(engines, memories, folder, ways, length, run):  # type: ignore[no-untyped-def]
     """Seconds to compute the prompt, bytes, and seconds of each part of a move."""
     source, target = engines
     params = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)
@@ -66,21 +71,22 @@ def _measure(engines, memories, folder, address, length, run):  # type: ignore[n
     (event,) = [event for event in events if isinstance(event, Exported)]
     num_bytes = len(event.blocks) * memories[0].block_bytes
     shelf = Shelf(folder, 4 * num_bytes)
-    piece, copy_s = _timed(lambda: shelf.put(num_bytes, partial(memories[0].read, event.blocks)))
+    put = partial(shelf.put, num_bytes, partial(memories[0].read, event.blocks))
+    piece, copy_s = _timed(put)
     tokens = source.scheduler.live[request.id].tokens
     source.abort(request.id)
     moved = replace(request, output=tuple(tokens[length:]), num_moved=event.num_tokens)
     target.add((moved,))
     take = partial(memories[1].write, target.scheduler.incoming(request.id))
-    mapped = Ticket(piece.path.name, "", 1, b"", num_bytes, piece.checksum, str(piece.path))
-    fetch_s = _seconds(lambda: fetch(mapped, time.monotonic() + 60, take))
-    piece = shelf.put(num_bytes, partial(memories[0].read, event.blocks))  # still there: nothing has run since
-    over_tcp = Ticket(piece.path.name, "", 1, b"", num_bytes, piece.checksum, None, address)
-    tcp_s = _seconds(lambda: fetch(over_tcp, time.monotonic() + 60, take))
+    fetches_s = []
+    for fetcher, address in ways:
+        ticket = Ticket(piece.path.name, "", 1, b"", num_bytes, piece.checksum, address)
+        fetches_s.append(_seconds(partial(fetcher.fetch, ticket, time.monotonic() + 60, take)))
+        piece = put()  # the blocks are still there: nothing has run since
     target.arrive(request.id, is_whole=True)
     in_s = _seconds(target.step)
     target.abort(request.id)
-    return recompute_s, num_bytes, out_s, copy_s, fetch_s, tcp_s, in_s
+    return recompute_s, num_bytes, out_s, copy_s, *fetches_s, in_s
 
 
 def _until_output(engine: Engine, request: RequestId) -> None:

@@ -14,6 +14,7 @@ Writes the profile (profile.json), each live run (TRACE-SHARE/bench.json) and, a
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -88,6 +89,7 @@ def loads(args: argparse.Namespace, profile: Profile) -> list[Load]:
 
 
 def live(url: str, load: Load, out: Path, seed: int) -> dict[str, float]:
+    shutil.rmtree(out / load.name, ignore_errors=True)  # of a run before, which would be kept
     command = [sys.executable, "-m", "chairlift", "bench", "--url", url, "--workload", str(load.trace)]
     command += ["--arrivals", load.arrivals, "--limit", str(load.count), "--divide-lengths", str(load.divide)]
     command += ["--max-length", str(load.longest), "--warmup", "60", "--seed", str(seed), "--out", str(out / load.name)]

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +27,10 @@ from chairlift.core.scheduling.preemption import Preemption
 from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.adapters.registry import AdapterRegistry
 from chairlift.live.clock import WallClock
+from chairlift.live.moving.fetch import Fetcher
 from chairlift.live.moving.moves import Moves
 from chairlift.live.moving.shelf import Shelf
-from chairlift.live.moving.sockets import PieceServer
+from chairlift.live.moving.sockets import PieceClient, PieceServer
 from chairlift.live.processes.ranks import OnDeath, RankProcesses
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.messages import EngineInfo
@@ -44,6 +46,7 @@ from chairlift.telemetry.metrics.store import Store
 from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.stopwatch import Stopwatch
+from chairlift.telemetry.throughput import ThroughputLog
 from chairlift.telemetry.watch.view import View
 
 if TYPE_CHECKING:
@@ -61,7 +64,12 @@ class ResolvedModel:
 
     @property
     def name(self) -> str:
-        return self.settings.served_model_name or self.source.name
+        return self.names[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """That clients may use."""
+        return self.settings.served_model_name or (self.source.name,)
 
     def under(self, settings: Settings) -> "ResolvedModel":
         """The same model, to be loaded or scheduled otherwise."""
@@ -73,6 +81,10 @@ def find_model(settings: Settings) -> ResolvedModel:
         from chairlift.text.responses.templates.find import named_template
 
         named_template(settings.tool_format)  # refused before anything is loaded
+    if settings.chat_template is not None:
+        from chairlift.text.template import check
+
+        check(settings.chat_template)
     source = find_source(settings, has_weights=settings.load_format != "dummy")
     config = load_for_task(source, settings)
     if config.embedding is not None:
@@ -137,6 +149,8 @@ def assemble(model: ResolvedModel, loaded: "Loaded") -> Switchboard:
 
 def _switchboard(engine: Engine, model: ResolvedModel, loaded: "Loaded") -> Switchboard:
     switchboard = Switchboard(engine, loaded.limits, model.config.eos_ids)
+    if model.settings.seed is not None:
+        switchboard.draw_seed = partial(random.Random(model.settings.seed).getrandbits, 64)
     if loaded.adapters is not None:
         switchboard.reading = AdapterReading(loaded.adapters, engine.scheduler.adapters.__contains__)
     return switchboard
@@ -177,7 +191,11 @@ def assemble_watched(
         device.start()
     view = View(engine.scheduler, engine.clock, stopwatch, start, lambda: device.latest)
     counting = EngineMetrics(store, engine.scheduler, stopwatch, replica)
-    engine.observer = _observer([counting, *_recorders(model, loaded, rules, engine), view])
+    observers: list[Observer] = [counting, *_recorders(model, loaded, rules, engine), view]
+    if not model.settings.quiet:
+        label = f"replica {replica}: " if model.settings.has_others else ""
+        observers.append(ThroughputLog(engine.scheduler, label))  # type: ignore[abstract]
+    engine.observer = _observer(observers)
     return switchboard, view, counting
 
 
@@ -191,9 +209,10 @@ def assemble_served(
     replica: int = 0,
     public: str | None = None,
     pieces: Path | None = None,
+    pieces_at: str | None = None,
 ) -> "EngineProcess":
     """A watched engine, connected and ready to run. `public`: an address for front ends on other machines. `pieces`: a
-    folder for keys and values that move."""
+    folder for keys and values that move, `pieces_at`: an address for engines on other machines that fetch them."""
     from chairlift.live.wire.curve import Curve
     from chairlift.live.wire.engine_process import EngineProcess
     from chairlift.runner.memory.malloc import return_freed_memory
@@ -201,7 +220,7 @@ def assemble_served(
 
     switchboard, view, counting = assemble_watched(model, loaded, metrics, note, start, replica)
     queued = _tell_routers(switchboard.engine, model.settings) if model.settings.has_others else None
-    switchboard.moves = _moves(switchboard.engine, model, loaded, pieces)
+    switchboard.moves = _moves(switchboard.engine, model, loaded, pieces, pieces_at)
     moves_kv = switchboard.moves is not None
     return EngineProcess(
         address,
@@ -226,14 +245,24 @@ def assemble_served(
     )
 
 
-def _moves(engine: Engine, model: ResolvedModel, loaded: "Loaded", pieces: Path | None) -> Moves | None:
+def _moves(
+    engine: Engine, model: ResolvedModel, loaded: "Loaded", pieces: Path | None, pieces_at: str | None
+) -> Moves | None:
     """For requests that move to other engines and come from them; None where keys and values cannot."""
-    host = loaded.host_memory
-    if pieces is None or host is None or not model.settings.can_move_kv:
+    from chairlift.live.wire.curve import Curve
+
+    host, settings = loaded.host_memory, model.settings
+    if pieces is None or host is None or not settings.can_move_kv:
         return None
-    address = PieceServer(pieces, "tcp://127.0.0.1:*").address if model.settings.move_kv == "tcp" else None
+    is_tcp = settings.move_kv == "tcp"
+    curve = None if pieces_at is None else Curve(read_key(settings.cluster_key))
+    where = pieces_at or ("tcp://127.0.0.1:*" if is_tcp else None)
+    address = None if where is None else PieceServer(pieces, where, curve).address
+    server = (settings.join or "127.0.0.1:0").rpartition(":")[0]
+    fetcher = Fetcher(None if is_tcp else pieces, PieceClient(curve, server))
     depends_on = f"{model.source.name} {loaded.dtype} {loaded.quantize} {loaded.fingerprint}"
-    return Moves(engine, host, Shelf(pieces, loaded.num_host_blocks * host.block_bytes), depends_on, address)
+    shelf = Shelf(pieces, loaded.num_host_blocks * host.block_bytes)
+    return Moves(engine, host, shelf, depends_on, fetcher, address)
 
 
 def _tell_routers(engine: Engine, settings: Settings) -> QueuedWork:

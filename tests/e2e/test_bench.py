@@ -25,6 +25,8 @@ TIMER_ERROR_S = 0.004  # on an idle machine; delays are many times as long
 def bench(
     server: ScriptedServer, folder: Path, *arguments: str, api: str = "completions"
 ) -> tuple[int, dict[str, Any]]:
+    for name in ("bench.json", "bench.csv", "bench.html"):  # of the run before
+        (folder / name).unlink(missing_ok=True)
     code = main(["bench", "--url", server.url, "--api", api, "--out", str(folder), *arguments])
     return code, json.loads((folder / "bench.json").read_text())
 
@@ -185,6 +187,17 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_run(
         assert main(["bench", *arguments]) == 2
         assert measured(server) == []
     assert "taken: cannot be written: File exists" in capsys.readouterr().err
+
+
+def test_the_files_of_another_run_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "bench.json").write_text("mine")
+    with serving(ScriptedServer()) as server:
+        arguments = ["--url", server.url, "--workload", lengths(tmp_path, [3, 3]), "--out", str(tmp_path / "out")]
+        assert main(["bench", *arguments]) == 2
+        assert measured(server) == []
+    assert "bench.json of another run is there; name another folder" in capsys.readouterr().err
+    assert (tmp_path / "out" / "bench.json").read_text() == "mine"
 
 
 @pytest.mark.parametrize("arrivals", ["trace", "closed:concurrency=2"])

@@ -13,7 +13,7 @@ PROMPTS = ["Hello there", "One two three four"]
 
 
 def tokens(completions) -> list[list[int]]:
-    return [list(completion.samples[0].tokens) for completion in completions]
+    return [list(completion.outputs[0].token_ids) for completion in completions]
 
 
 @pytest.mark.parametrize("kernels", ["torch", "native"])
@@ -25,15 +25,15 @@ def test_prompts_are_completed_with_the_named_adapter(tiny_model: Path, tmp_path
         kv_memory="16MiB",
     )  # fmt: skip
     base = tokens(llm.generate(PROMPTS, PARAMS))
-    seen = {name: tokens(llm.generate(PROMPTS, PARAMS, adapter=name)) for name in ("one", "two", "late", "one")}
+    seen = {name: tokens(llm.generate(PROMPTS, PARAMS, lora_request=name)) for name in ("one", "two", "late", "one")}
     assert len({str(each) for each in (base, *seen.values())}) == 4
     assert tokens(llm.generate(PROMPTS, PARAMS)) == base
     plain = LLM(str(tiny_model), kernels=kernels, dtype="float32", kv_memory="16MiB")
     assert tokens(plain.generate(PROMPTS, PARAMS)) == base
     with pytest.raises(InvalidRequest, match="'three' is not known; there are one, two, late"):
-        llm.generate(PROMPTS, PARAMS, adapter="three")
+        llm.generate(PROMPTS, PARAMS, lora_request="three")
     with pytest.raises(InvalidRequest, match="give lora or lora_dir"):
-        plain.generate(PROMPTS, PARAMS, adapter="one")
+        plain.generate(PROMPTS, PARAMS, lora_request="one")
 
 
 def test_what_cannot_be_served_is_refused_at_the_start(tiny_model: Path, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def cluster(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         arguments = ("--model", tiny_model, "--kv-memory", "64MiB", *options, "--admin-port", 0)
         with serve(folder / "log", *arguments) as served:
             found = Cluster(served, nodes, join, folder, tiny_model)
-            for node in (found.start(), found.start()):
+            for node in (found.start("--address", "127.0.0.2"), found.start("--address", "127.0.0.3")):
                 node.wait_joined()
             wait_until(lambda: found.num_ready() == 3, lambda: served.output)
             yield found
@@ -114,12 +114,15 @@ def test_kills_and_drains_of_nodes_change_no_answer(cluster: Cluster) -> None:
     scrape, numbers = cluster.scrape(), [str(each["replica"]) for each in cluster.states() if each["state"] == "ready"]
     assert {dict(labels)["replica"] for name, labels in scrape.samples if name.startswith(BY_REPLICA)} == {*numbers}
     assert scrape.value("chairlift_drains_total") == 1
-    assert scrape.value("chairlift_requests_moved_total", why="drain") >= 1
+    assert scrape.value("chairlift_requests_moved_total", why="drain", kv="moved") >= 1
+    assert scrape.value("chairlift_kv_fetches_total", outcome="whole") >= 1
+    assert scrape.value("chairlift_kv_fetches_total", outcome="failed") == 0
     assert scrape.value("chairlift_replica_requests_moved_total") >= 1
     own, others = (scrape.value("chairlift_replica_generated_tokens_total", replica=each) for each in numbers)
     assert own > 0
     assert others > 0
     assert scrape.value("chairlift_generated_tokens_total") > own + others  # those that are gone have made some
+    assert scrape.value("chairlift_inter_token_seconds_count") > own + others  # and their histograms are added
     wait_until(lambda: cluster.scrape().value("chairlift_requests_running") == 0)
 
 

@@ -2,39 +2,27 @@
 for bit."""
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 
 import pytest
 import torch
 
-from chairlift.config.families.known import FAMILIES
 from chairlift.core.policies.known import POLICIES, PREFILLS
 from chairlift.core.request import Request
-from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.ops import Ops
-from chairlift.runner.torch.ops import TorchOps
 from chairlift.verify.deviation import Deviation
 from chairlift.verify.drive import ScriptedRequest
 from chairlift.verify.output import Outputs
-from fakes.exact_world import CONFIGS, ExactWorld, other_ids
+from fakes.exact_world import CONFIGS, OPS, ExactWorld, other_ids, why_missing
 from fakes.requests import make_samples, make_search
 from fakes.row_dependent import RowDependentOps
 
-OPS: dict[str, Callable[[], Ops]] = {"torch": lambda: TorchOps(exact=True), "native": lambda: NativeOps(2)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# Every pair of kernels and number type and every architecture; all combinations with `make nightly`.
+# Every pair of kernels and number type; all combinations with `make nightly`, every family in test_families.py.
 DEFAULT = [("llama", "torch", "float32"), ("qwen3", "torch", "bfloat16"), ("tied", "torch", "float32"),
            ("qwen2", "native", "bfloat16"), ("mistral", "native", "float32"), ("gemma2", "native", "bfloat16"),
            ("gemma3", "native", "float32"), ("declared", "native", "float32"),
            ("mixtral", "torch", "float32"), ("qwen3-moe", "native", "bfloat16")]  # fmt: skip
-# Families whose layers are made of the same parts: one axis by default.
-BRIEF = [("phi3", "native", "float32"), ("granite", "native", "bfloat16"), ("granite4", "native", "float32"),
-         ("smollm3", "native", "bfloat16"), ("glm4", "native", "float32"), ("olmo2", "native", "bfloat16"),
-         ("olmo3", "torch", "float32"), ("exaone4", "native", "float32"), ("seed-oss", "native", "bfloat16"),
-         ("ministral3", "native", "float32"), ("cohere2", "native", "bfloat16"),
-         ("starcoder2", "native", "bfloat16"), ("starcoder2", "torch", "float32"),
-         ("glm4-moe", "native", "float32"), ("gpt-oss", "native", "bfloat16")]  # fmt: skip
 TURNS = 3  # there are as many kinds of torch, so a value that takes turns meets one of them, and some native kinds
 Kind = tuple[str, str, str]
 KINDS: list[Kind] = [(config, ops, dtype) for config in CONFIGS for ops in OPS for dtype in DTYPES]
@@ -89,8 +77,8 @@ def expected_of(world: ExactWorld) -> Outputs:
     ]
 )
 def world(request: pytest.FixtureRequest) -> ExactWorld:
-    if request.param[1] == "native" and not available():
-        pytest.skip("the native kernels were not built or not for this processor")
+    if why_not := why_missing(request.param[1]):
+        pytest.skip(why_not)
     return world_of(request.param)
 
 
@@ -119,12 +107,6 @@ def check(world: ExactWorld, among: list[ScriptedRequest], proof: str = "", **ru
     assert not proof or result.happened[proof] > 0, result.happened
 
 
-def test_every_family_is_compared_by_default() -> None:
-    compared = {CONFIGS[config].architecture for config, _, _ in DEFAULT + BRIEF}
-    missing = [family.architecture for family in FAMILIES if family.architecture not in compared]
-    assert not missing, f"add to CONFIGS of tests/fakes/exact_world.py and to BRIEF of {__file__}: {missing}"
-
-
 @in_turns("max_running", [2, 5, 9], ops=["torch"])
 def test_batch_size_and_arrival_order(world: ExactWorld, max_running: int) -> None:
     check(world, script(6, max_running) + neighbours(8), max_running=max_running, prefix_cache=False)
@@ -133,11 +115,6 @@ def test_batch_size_and_arrival_order(world: ExactWorld, max_running: int) -> No
 @in_turns("max_step_tokens", [9, 10, 23, 64, 130], ops=["torch"])
 def test_chunk_boundaries(world: ExactWorld, max_step_tokens: int) -> None:
     check(world, script(3) + neighbours(3), "prompts cut", max_step_tokens=max_step_tokens, prefix_cache=False)
-
-
-@pytest.mark.parametrize("world", [pytest.param(kind, id="-".join(kind)) for kind in BRIEF], indirect=True)
-def test_chunks_of_each_family_among_others(world: ExactWorld) -> None:
-    check(world, script(3) + neighbours(3), "prompts cut", max_step_tokens=40, prefix_cache=False)
 
 
 @in_turns("policy", list(POLICIES))

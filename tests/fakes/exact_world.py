@@ -1,7 +1,7 @@
 """A tiny decoder with random weights whose logits are watched: what each request gets alone, and what it gets among
 others, to be compared bit for bit by the code that `chairlift verify` compares with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +31,9 @@ from chairlift.core.limits import Limits
 from chairlift.core.request import Request
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Ops
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -105,7 +107,7 @@ CONFIGS = {
         topk_group=1,
         sliding_window=None,
     ),
-    "gpt-oss": read(GPT_OSS, num_local_experts=6, num_experts_per_tok=2),
+    "gpt-oss": read(GPT_OSS, num_local_experts=6, num_experts_per_tok=2, rope_parameters=YARN | {"truncate": False}),
     "olmo2": read(OLMO2),
     "olmo3": read(OLMO3, layer_types=["sliding_attention", "full_attention"], rope_scaling=YARN),
     "exaone4": read(EXAONE4, sliding_window_pattern="LG"),
@@ -115,10 +117,16 @@ CONFIGS = {
     "starcoder2": read(STARCODER2),
     "declared": declared(),
 }
+OPS: dict[str, Callable[[], Ops]] = {"torch": lambda: TorchOps(exact=True), "native": lambda: NativeOps(2)}
 LIMITS = Limits(
     vocab_size=301, max_model_len=400, block_size=8, num_blocks=240, max_running=9, max_step_tokens=256
 )  # fmt: skip
 _NUM_HOST_BLOCKS = 240
+
+
+def why_missing(ops: str) -> str:
+    """Why these operations cannot be tried here; empty: they can."""
+    return "the native kernels were not built or not for this processor" if ops == "native" and not available() else ""
 
 
 class ExactWorld:

@@ -17,6 +17,17 @@ MIB = 2**20
 _MOST_CAPTURED = 1024  # tokens
 
 
+class DoneEvent:
+    """A CUDA event that is done at once."""
+
+    def record(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None: ...
+
+
 @dataclass
 class FakeGpu:
     total: int = 24 * GIB

@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 
 from chairlift.config.kv_groups import kv_groups
 from chairlift.config.model import ModelConfig, uniform_model
-from chairlift.core.engine import Engine
-from chairlift.core.events import Admitted, Event, Preempted
+from chairlift.core.events import Event
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
-from chairlift.core.scheduling.invariants import check
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.hooks import LogitsHook
@@ -29,8 +27,7 @@ from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch import batching
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
-from fakes.clocks import CountingClock
-from fakes.model_world import SHAPE, Arrivals
+from fakes.model_world import SHAPE, Arrivals, drive
 
 WINDOW = 9
 
@@ -114,20 +111,9 @@ def poison_tables(monkeypatch: pytest.MonkeyPatch, nowhere: int) -> None:
 def run_both_ways(
     runners: tuple[Recording, Recording], kv: KvCache, scheduler: Scheduler, arrivals: Arrivals
 ) -> Counter[type[Event] | str]:
-    """How often each kind of event came, as `ModelWorld.run` has it; "compared": rows of logits."""
+    """How often each kind of event came, as `drive` has it; "compared": rows of logits."""
     runner = BothWays(*runners, kv, scheduler)
-    engine = Engine(scheduler, runner, CountingClock())
-    kinds: Counter[type[Event] | str] = Counter()
-    step = 0
-    while engine.has_work or step <= max(arrivals):
-        for samples in arrivals.get(step, ()):
-            engine.add(samples)
-        for event in engine.step():
-            kinds[type(event)] += 1
-            kinds["swap"] += isinstance(event, Preempted) and event.is_swapped
-            kinds["hit"] += isinstance(event, Admitted) and event.num_cached > 0
-        check(scheduler)
-        step += 1
+    _, kinds = drive(scheduler, runner, arrivals)
     kinds["compared"] = runner.num_compared
     return kinds
 

@@ -12,11 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from chairlift.core.engine import Engine
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Observer
 from chairlift.core.request import Request
+from chairlift.live.moving.fetch import Fetcher
 from chairlift.live.moving.moves import Moves
 from chairlift.live.moving.shelf import Shelf
+from chairlift.live.moving.sockets import PieceClient, PieceServer
 from chairlift.live.processes.child import was_killed
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.curve import Curve
@@ -32,7 +35,8 @@ _FOLDERS = Path(__file__).parents[1], Path(__file__).parents[2] / "src"
 
 
 def start(address: str, *public: str) -> subprocess.Popen[bytes]:
-    """`public`: an address for other machines and the cluster key, if any."""
+    """`public`: an address for other machines and the cluster key, if any; then where keys and values are sent from,
+    and where others are told that they are."""
     path = ":".join(map(str, _FOLDERS))
     command = [sys.executable, "-m", "fakes.ledger_process", address, *public]
     return subprocess.Popen(command, env={"PYTHONPATH": path})
@@ -91,18 +95,30 @@ class _Doorkeeper(Observer):
             os.kill(os.getpid(), signal.SIGBUS)
 
 
+def _moves(engine: Engine, path: Path, key: str = "", pieces_at: str = "tcp://127.0.0.1:*", told: str = "") -> Moves:
+    """With a cluster key each has a folder of its own, as on a machine of its own."""
+    assert isinstance(engine.runner, LedgerRunner)
+    folder = pieces_of(path) if key else path.parent / "pieces"
+    folder.mkdir(exist_ok=True)
+    curve = Curve(key) if key else None
+    address = None if curve is None else PieceServer(folder, pieces_at, curve).address
+    fetcher = Fetcher(folder, PieceClient(curve))
+    return Moves(engine, engine.runner.host_memory, Shelf(folder, 1 << 20), "ledger", fetcher, told or address)
+
+
+def pieces_of(path: Path) -> Path:
+    return path.parent / f"pieces-{path.name}"
+
+
 def main(address: str, *public: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     switchboard = ledger_switchboard(_Poisonable, max_model_len=100_000, num_blocks=25_000, num_host_blocks=1000)
     note = note_at(address)
     engine = switchboard.engine
-    assert isinstance(engine.runner, LedgerRunner)
-    folder = Path(address.removeprefix("ipc://")).parent / "pieces"
-    folder.mkdir(exist_ok=True)
-    switchboard.moves = Moves(engine, engine.runner.host_memory, Shelf(folder, 1 << 20), "ledger")
+    endpoint = (public[0], Curve(public[1])) if public else None
+    switchboard.moves = _moves(engine, Path(address.removeprefix("ipc://")), *public[1:])
     engine.runner = NotedRunner(engine.runner, note, switchboard.keys_of)
     engine.observer = _Doorkeeper()
-    endpoint = (public[0], Curve(public[1])) if public else None
     EngineProcess(address, switchboard, viewed(engine), info_of(switchboard), note=note, public=endpoint).run()
 
 

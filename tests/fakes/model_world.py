@@ -39,6 +39,30 @@ Arrivals = dict[int, list[tuple[Request, ...]]]  # by step
 Tokens = dict[RequestId, list[int]]
 
 
+def drive(scheduler: Scheduler, runner: Runner, arrivals: Arrivals) -> tuple[Tokens, Counter[type[Event] | str]]:
+    """Each request's tokens, and how often each kind of event came ("hit": admitted with cached tokens; "swap":
+    preempted with its blocks moved out; "more": a token after another of the same step)."""
+    engine = Engine(scheduler, runner, CountingClock())
+    tokens: Tokens = {}
+    kinds: Counter[type[Event] | str] = Counter()
+    last: dict[RequestId, float] = {}
+    step = 0
+    while engine.has_work or step <= max(arrivals):
+        for samples in arrivals.get(step, ()):
+            engine.add(samples)
+        for event in engine.step():
+            kinds[type(event)] += 1
+            kinds["swap"] += isinstance(event, Preempted) and event.is_swapped
+            kinds["hit"] += isinstance(event, Admitted) and event.num_cached > 0
+            if isinstance(event, Token):
+                tokens.setdefault(event.request, []).append(event.token)
+                kinds["more"] += last.get(event.request) == event.at
+                last[event.request] = event.at
+        check(scheduler)
+        step += 1
+    return tokens, kinds
+
+
 class ModelWorld:
     def __init__(
         self, dtype: torch.dtype, device: str = "cpu", config: ModelConfig = CONFIG, ops: Ops | None = None,
@@ -53,29 +77,10 @@ class ModelWorld:
     def run(
         self, limits: Limits, arrivals: Arrivals, preemption: Preemption | None = None, drafter: Drafter | None = None
     ) -> tuple[Tokens, Counter[type[Event] | str]]:
-        """Each request's tokens, and how often each kind of event came ("hit": admitted with cached tokens; "swap":
-        preempted with its blocks moved out; "more": a token after another of the same step)."""
+        """As `drive`."""
         preemption = preemption or Preemption()
         scheduler = Scheduler(limits, Fcfs(), preemption=preemption, drafter=drafter)
-        engine = Engine(scheduler, self._runner(limits, preemption.num_host_blocks), CountingClock())
-        tokens: Tokens = {}
-        kinds: Counter[type[Event] | str] = Counter()
-        last: dict[RequestId, float] = {}
-        step = 0
-        while engine.has_work or step <= max(arrivals):
-            for samples in arrivals.get(step, ()):
-                engine.add(samples)
-            for event in engine.step():
-                kinds[type(event)] += 1
-                kinds["swap"] += isinstance(event, Preempted) and event.is_swapped
-                kinds["hit"] += isinstance(event, Admitted) and event.num_cached > 0
-                if isinstance(event, Token):
-                    tokens.setdefault(event.request, []).append(event.token)
-                    kinds["more"] += last.get(event.request) == event.at
-                    last[event.request] = event.at
-            check(scheduler)
-            step += 1
-        return tokens, kinds
+        return drive(scheduler, self._runner(limits, preemption.num_host_blocks), arrivals)
 
     def _runner(self, limits: Limits, num_host_blocks: int) -> Runner:
         config, dtype = self._config, self._kv_dtype

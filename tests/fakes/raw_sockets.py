@@ -1,7 +1,14 @@
-"""What comes back on a connection that HTTP libraries would not make."""
+"""What comes back on a connection that HTTP libraries would not make, and where none is made yet."""
 
 import contextlib
 import socket
+
+
+def free_address() -> str:
+    """On which nothing listens at present."""
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{trial.getsockname()[1]}"
 
 
 def everything(sock: socket.socket) -> bytes:

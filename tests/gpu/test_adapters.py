@@ -99,6 +99,31 @@ def test_every_row_gets_what_its_adapter_adds(dtype: torch.dtype, num_rows: int)
         slots.send(np.array([SLOTS.get(int(n), -1) for n in numbers], np.int32), num_rows, None, 0)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_one_kernel_multiplies_a_single_row_and_adds_its_adapter(dtype: torch.dtype, number: int) -> None:
+    store = store_of(CONFIG, dtype)
+    slots = CudaSlots(store, CONFIG, dtype, DEVICE, 4, 512)
+    slots.load([AdapterSlot(*each) for each in SLOTS.items()])
+    slots.send(np.array([SLOTS.get(number, -1)], np.int32), 1, None, 0)
+    for _ in range(50):  # programs that wait for others come in many orders
+        slots.begin()
+        for key in ((0, "qkv"), (1, "gate_up"), (1, "down"), (0, "output")):
+            place = slot_layout(CONFIG).matrices[key]
+            x = torch.randn(1, place.width, device=DEVICE, dtype=dtype)
+            matrix = torch.randn(sum(place.heights), place.width, device=DEVICE, dtype=dtype) / place.width**0.5
+            expected = x.double() @ matrix.double().T
+            for first, down, up in matrices(store.get(number), CONFIG, key) if number else ():
+                expected[:, first : first + len(up)] += (x.double() @ down.double().T) @ up.double().T
+            if key[1] == "gate_up":
+                found = slots.multiply_row(key, False, x, matrix, None, "silu")
+                gate, up = expected.chunk(2, dim=1)
+                expected = torch.nn.functional.silu(gate) * up
+            else:
+                found = slots.multiply_row(key, False, x, matrix, None)
+            torch.testing.assert_close(found.double(), expected, atol=3e-2, rtol=3e-2)
+
+
 NUM_REQUESTS = 40
 LIMITS = Limits(
     vocab_size=CONFIG.vocab_size, max_model_len=512, block_size=16, num_blocks=2000, max_running=64,

@@ -71,11 +71,16 @@ def _get(address: Address, path: str, api_key: str) -> tuple[int, Any]:
 
 @contextmanager
 def answering(
-    address: Address, method: str, path: str, headers: Mapping[str, str], content: bytes | None = None
+    address: Address,
+    method: str,
+    path: str,
+    headers: Mapping[str, str],
+    content: bytes | None = None,
+    timeout_s: float = _TIMEOUT_S,
 ) -> Iterator[http.client.HTTPResponse]:
     """The answer, with its body still to be read; one that cannot be read raises InvalidConfig."""
     connect = http.client.HTTPSConnection if address.is_tls else http.client.HTTPConnection
-    with closing(connect(address.host, address.port, timeout=_TIMEOUT_S)) as connection:
+    with closing(connect(address.host, address.port, timeout=timeout_s)) as connection:
         try:
             connection.request(method, address.prefix + path, content, headers)
             yield connection.getresponse()

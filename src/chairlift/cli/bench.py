@@ -25,10 +25,12 @@ DESCRIPTION = (
     "Send a workload to any OpenAI-compatible or llm-serving server and measure every streamed answer. docs/bench.md "
     "has the formula of each figure."
 )
+USAGE = "--workload FILE [options]"
 EPILOG = (
     "exit codes: 0 all answered; 1 some failed, the server went away, or none met the SLO; 2 a mistake; 130 "
     "interrupted, what was measured is written"
 )
+_FILES = ("bench.json", "bench.csv", "bench.html")
 APIS = ("auto", "completions", "chat", "llm-serving")
 
 
@@ -61,7 +63,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--timeout", default="600", metavar="S", help="seconds to wait for an answer (default: %(default)s)"
     )
     parser.add_argument("--slo", metavar="LIMITS", help="count requests within these limits: ttft=500ms,tpot=50ms")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write bench.json, bench.csv and bench.html")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="folder for bench.json, bench.csv and bench.html; not one of another run",
+    )
     parser.add_argument("--title", metavar="TEXT", help="title of the page (default: the model and the workload)")
     parser.add_argument("--json", action="store_true", help="print the JSON of bench.json instead of a table")
     parser.add_argument(
@@ -116,6 +123,9 @@ def _measure(options: argparse.Namespace) -> "BenchResult":
     if options.out is not None:
         with writing(f"--out {options.out}"):  # refused now, not after an hour's run
             options.out.mkdir(parents=True, exist_ok=True)
+            for name in _FILES:
+                if (options.out / name).exists():
+                    raise InvalidConfig(f"--out {options.out}: {name} of another run is there; name another folder")
             if not os.access(options.out, os.W_OK):
                 raise PermissionError(EACCES, os.strerror(EACCES))
     display = Display(sys.stderr)
@@ -172,11 +182,11 @@ def _title(result: "BenchResult") -> str:
 def _write(result: "BenchResult", title: str, folder: Path) -> None:
     from chairlift.bench.page import to_html
 
-    contents = {"bench.json": result.to_json(), "bench.csv": result.to_csv(), "bench.html": to_html(result, title)}
+    contents = (result.to_json(), result.to_csv(), to_html(result, title))
     with writing(f"--out {folder}"):
-        for name, content in contents.items():
+        for name, content in zip(_FILES, contents, strict=True):
             (folder / name).write_text(content)
-    print(f"wrote {', '.join(str(folder / name) for name in contents)}", file=sys.stderr)
+    print(f"wrote {', '.join(str(folder / name) for name in _FILES)}", file=sys.stderr)
 
 
 def _exit_code(result: "BenchResult") -> int:

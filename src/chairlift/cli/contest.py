@@ -22,6 +22,7 @@ DESCRIPTION = (
     "Send a llm-serving server the contest's requests as its own client does, and count every answer; or, with "
     "--accuracy, put a model through its accuracy check."
 )
+USAGE = "-X RATE [options]"
 _TASKS = {1: "alpaca_5010.json", 2: "alpaca_521.json"}  # in the contest's folder: for speed, for accuracy
 _PORT = 8835
 

@@ -14,10 +14,11 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.structured import Structured
 
 if TYPE_CHECKING:
-    from chairlift.llm import Completion
+    from chairlift.local.outputs import RequestOutput
 
 HELP = "continue prompts given here or in a file"
 DESCRIPTION = "Continue prompts, without a server; answers come in the order of the prompts."
+USAGE = "[PROMPT ...] [options]"
 _MAX_TOKENS = 256
 
 
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     from chairlift.llm import LLM
 
     llm = LLM.from_settings(settings)
-    params = llm.default_params(**given(options), structured=shape)
+    params = llm.get_default_sampling_params(**given(options), structured_outputs=shape)
     if options.chat:
         completions = llm.chat([[{"role": "user", "content": text}] for text in texts], params)
     else:
@@ -70,10 +71,10 @@ def read_shape(json_schema: Path | None, regex: str | None) -> Structured | None
         raise InvalidConfig(f"--json-schema {json_schema}: {error}") from error
 
 
-def write(prompts: Sequence[Prompt], completions: "Sequence[Completion]", is_json: bool, out: TextIO) -> None:
+def write(prompts: Sequence[Prompt], completions: "Sequence[RequestOutput]", is_json: bool, out: TextIO) -> None:
     """One answer after another: its text and a line break, or one JSON object per line."""
     for prompt, completion in zip(prompts, completions, strict=True):
-        for sample in completion.samples:
+        for sample in completion.outputs:
             if not is_json:
                 out.write(sample.text + "\n")
                 continue
@@ -82,7 +83,7 @@ def write(prompts: Sequence[Prompt], completions: "Sequence[Completion]", is_jso
                 "text": sample.text,
                 **({"reasoning": sample.reasoning} if sample.reasoning else {}),
                 "finish_reason": sample.finish_reason,
-                "prompt_tokens": len(completion.prompt_tokens),
-                "output_tokens": len(sample.tokens),
+                "prompt_tokens": len(completion.prompt_token_ids),
+                "output_tokens": len(sample.token_ids),
             }
             out.write(json.dumps(answer, ensure_ascii=False) + "\n")

@@ -6,40 +6,40 @@ Neither this module nor a command's module imports anything heavy, so help and m
 import argparse
 import logging
 import os
-import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from chairlift.cli.commands import COMMANDS, CommandParser, ProgramParser, style
+from chairlift.config.options.foreign.table import by_flag
+from chairlift.config.options.resolve import option_named
 from chairlift.config.options.values import did_you_mean
 from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
 
-# In the order of the help. Each is a module of this package with HELP, DESCRIPTION, perhaps EPILOG, add_flags and run.
-_COMMANDS = (
-    "serve", "node", "cluster-key", "chat", "generate", "plan", "bench", "contest", "simulate", "calibrate", "compare",
-    "tune", "trace", "explain", "replay", "verify", "convert", "models", "policies", "doctor",
-)  # fmt: skip
 _DESCRIPTION = """\
-Serve a language model over HTTP, or use one in this terminal; without --model,
+Serve a language model over HTTP, or use one in this terminal; without a MODEL,
 the small one that is installed with it."""
 _EPILOG = """\
 examples:
-  chairlift serve --model Qwen/Qwen3-0.6B   a model from the Hugging Face hub
-  chairlift COMMAND --help                  the options of a command
+  chairlift serve Qwen/Qwen3-0.6B   serve a model from the Hugging Face hub
+  chairlift COMMAND --help          show the options of a command
 
-Every option can also be set in a YAML file (--config) or in the environment
-(CHAIRLIFT_MAX_RUNNING for --max-running); a flag wins over both.
+Options can also be set in the environment (CHAIRLIFT_MAX_RUNNING for
+--max-running) or in a YAML file (--config). A flag wins over both, the
+environment over the file.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
-    options, unknown = parser.parse_known_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given:
+        parser.print_help()
+        return 0
+    options, unknown = parser.parse_known_args(given)
     if unknown:
-        flags = re.findall(r"--[a-z-]+", options.command.format_usage())
-        close = did_you_mean(unknown[0].partition("=")[0], flags, "--")
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
+        _refuse(options.command, unknown)
     if logging.lastResort is not None:  # where no logging was set up, as a server does
         logging.lastResort.setFormatter(_CommandLines())
     try:
@@ -57,6 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
 
 
+def _refuse(command: CommandParser, unknown: Sequence[str]) -> None:
+    """Names the first flag alone: what follows it may be its value."""
+    flags = [each.partition("=")[0] for each in unknown if each.startswith("-")]
+    if not flags:
+        command.error(f"unrecognized arguments: {' '.join(unknown)}")
+    foreign = by_flag(flags[0])
+    if foreign is not None and not foreign.option:
+        command.error(f"{flags[0]}: {foreign.note}")
+    if foreign is not None:
+        command.error(f"{flags[0]}: is {option_named(foreign.option).flag}, which this command has not")
+    command.error(f"unrecognized option: {flags[0]}{did_you_mean(flags[0], command.shown_flags, '--')}")
+
+
 class _CommandLines(logging.Formatter):
     """Log lines as a command prints its own."""
 
@@ -66,24 +79,24 @@ class _CommandLines(logging.Formatter):
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="chairlift", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=raw, allow_abbrev=False
+    parser = ProgramParser(
+        prog="chairlift", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=style(True), allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"chairlift {VERSION}", help="show the version and exit")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in _COMMANDS:
-        module = import_module(f"chairlift.cli.{name.replace('-', '_')}")
-        epilog = getattr(module, "EPILOG", "")
-        style = raw if "\n" in epilog else argparse.HelpFormatter
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
+    for name, path in COMMANDS.items():
+        module = import_module(f"chairlift.cli.{path}")
+        epilog, usage = getattr(module, "EPILOG", ""), getattr(module, "USAGE", None)
         command = commands.add_parser(
             name,
             help=module.HELP,
+            usage=None if usage is None else f"chairlift {name} {usage}",
             description=module.DESCRIPTION,
             epilog=epilog,
-            formatter_class=style,
+            formatter_class=style("\n" in epilog),
             allow_abbrev=False,
         )
         module.add_flags(command)
-        command.set_defaults(run=module.run, command=command)
+        command.set_defaults(run=module.run, command=command, program=parser)
+        parser.summaries[name] = module.HELP
     return parser

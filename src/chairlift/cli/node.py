@@ -2,15 +2,17 @@
 
 import argparse
 
-from chairlift.cli.inputs.flags import add_option_flags, settings_from
+from chairlift.cli.inputs.flags import add_model_argument, add_option_flags, settings_from
 from chairlift.config.options.node import NODE_OPTIONS
 from chairlift.config.options.resolve import OPTIONS
 
 HELP = "compute for a server on another machine"
 DESCRIPTION = "Run engines without HTTP that answer the requests of `chairlift serve --cluster` on another machine."
+USAGE = "[MODEL] --join HOST:PORT [options]"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
     without = {option.name for option in OPTIONS if option not in NODE_OPTIONS}
     add_option_flags(parser, "nodes", "model", "engine", "replicas", "server", without=without)
 

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.inputs.flags import add_option_flags, parsed, warn, warned_settings
+from chairlift.cli.inputs.flags import add_model_argument, add_option_flags, parsed, warn, warned_settings
+from chairlift.cli.inputs.text import size
 from chairlift.cli.inputs.workload import add_request_flags, items_from, profile_from
 from chairlift.config.options.values import num_bytes, whole
 from chairlift.core.errors import InvalidConfig
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 HELP = "show what a model would take of a device's memory"
 DESCRIPTION = "Show what serving a model would take of a device's memory, before anything is loaded."
-EPILOG = "--device may also name a GPU that is not here: h200, h100, a100, l4, rtx-4090 and others."
+USAGE = "[MODEL] [options]"
+EPILOG = "--device may also name a GPU that is not here: h200, h100, a100, a10g, l4, t4, rtx-4090 and others."
 _HERE = ("auto", "cpu", "cuda")  # what --device names on every command
 _PARTS = ("total", "others", "weights", "activations", "graphs", "kv", "free")  # of the memory
 _SMALLEST = 64 * 2**20  # bytes of a device
@@ -27,8 +29,7 @@ _LENGTHS = (32768, 8192, 2048, 512)  # request lengths to count, besides the lon
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    what = "folder, config.json, .gguf file or hub name (default: the embedded SmolLM2)"
-    parser.add_argument("which", nargs="?", metavar="MODEL", help=what)
+    add_model_argument(parser)
     parser.add_argument(
         "--device-memory", metavar="SIZE", help="memory of the device, such as 80GB; of a CPU what is free"
     )
@@ -67,11 +68,12 @@ def run(options: argparse.Namespace) -> int:
         options.device = "cuda"
     elif options.device is not None and options.device not in _HERE:
         raise InvalidConfig(f"--device must be one of {', '.join((*_HERE, *NAMES))}, got {options.device!r}")
-    options.model = options.which or options.model
     settings = warned_settings(options)
     source, config = _model(settings)
     warn(config.warnings)
-    found = forecast(settings, source, config, find_device(named or settings.device, memory))
+    device = find_device(named or settings.device, memory)
+    warn([f"{device.name}: {device.caution}"] if device.caution else ())
+    found = forecast(settings, source, config, device)
     print(json.dumps(_facts(source.name, found)) if options.json else _table(source.name, found))
     return 0
 
@@ -194,10 +196,3 @@ def num_tokens(found: "Forecast", length: int) -> int:
 def _lengths(found: "Forecast") -> list[int]:
     longest = found.limits.max_model_len
     return [longest, *(length for length in _LENGTHS if length < longest)]
-
-
-def size(amount: int) -> str:
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if abs(amount) >= unit:
-            return f"{amount / unit:.1f} {name}"
-    return f"{amount} B"

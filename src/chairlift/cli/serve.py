@@ -2,13 +2,15 @@
 
 import argparse
 
-from chairlift.cli.inputs.flags import add_option_flags, settings_from
+from chairlift.cli.inputs.flags import add_model_argument, add_option_flags, settings_from
 
-HELP = "answer over HTTP (OpenAI and llm-serving APIs)"
+HELP = "serve a model over HTTP (OpenAI, Anthropic, llm-serving APIs)"
 DESCRIPTION = "Serve a model over HTTP."
+USAGE = "[MODEL] [options]"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
     add_option_flags(parser, "model", "server", "engine", "replicas", "nodes", "record", without=("join", "address"))
 
 

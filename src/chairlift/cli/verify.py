@@ -6,7 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.inputs.flags import add_option_flags, parsed, progress, warned_model, warned_settings, writing
+from chairlift.cli.inputs.flags import (
+    add_model_argument,
+    add_option_flags,
+    parsed,
+    progress,
+    warned_model,
+    warned_settings,
+    writing,
+)
 from chairlift.cli.inputs.prompts import gather
 from chairlift.config.options.values import check_new, new_file, whole
 from chairlift.core.errors import InvalidConfig
@@ -20,6 +28,7 @@ HELP = "check logits against references, batches or a stored run"
 DESCRIPTION = """\
 Check a model's logits: against references, alone against in a batch, or against
 a stored run. docs/verify.md says what is compared and how the files look."""
+USAGE = "[MODEL] (--against WHAT | --save DIR) [options]"
 EPILOG = """\
 exit codes: 0 pass; 1 fail; 2 proves nothing (a control found no difference,
 there was too little to compare, or the command had a mistake)
@@ -36,6 +45,7 @@ _COMMANDS = ("reference", "batch")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--against", metavar="WHAT", help="compare with: reference, batch, or a stored run's folder")
     what.add_argument("--save", type=Path, metavar="DIR", help="store the run in this new folder")

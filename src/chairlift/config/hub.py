@@ -7,6 +7,7 @@ that says what to do.
 import glob
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +20,45 @@ _DUPLICATES = ["original/*", "consolidated*", "onnx/*", "openvino/*"]  # the sam
 _WAY_OUT = "a local folder or .gguf file works without it"
 
 
-def fetch(repo: str, has_weights: bool = True) -> Path:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which version of a model is meant, and where its files are kept."""
+
+    revision: str | None = None  # None: the newest
+    cache: Path | None = None  # None: the hub's own
+
+    def choice(self) -> dict[str, Any]:
+        given = {"revision": self.revision, "cache_dir": self.cache}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+NEWEST = Place()
+
+
+def fetch(repo: str, has_weights: bool = True, place: Place = NEWEST) -> Path:
     """The local folder of `repo` ("org/name"); downloads what is missing."""
     patterns = _DESCRIPTION + (_WEIGHTS if has_weights else [])
-    return _download(repo, allow_patterns=patterns, ignore_patterns=_DUPLICATES)
+    return _download(repo, allow_patterns=patterns, ignore_patterns=_DUPLICATES, **place.choice())
 
 
-def gguf_files(repo: str) -> list[str]:
+def gguf_files(repo: str, place: Place = NEWEST) -> list[str]:
     """The names of its GGUF files; of the downloaded ones if the hub cannot be reached."""
     from huggingface_hub import errors, model_info
 
     with _failing_in_one_line(repo):
         try:
-            names = [file.rfilename for file in model_info(repo).siblings or ()]
+            names = [file.rfilename for file in model_info(repo, revision=place.revision).siblings or ()]
         except errors.HfHubHTTPError:  # its answer
             raise
         except (OSError, _lost_connection()):
-            folder = _download(repo, local_files_only=True)
+            folder = _download(repo, local_files_only=True, **place.choice())
             names = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
     return sorted(name for name in names if name.lower().endswith(".gguf"))
 
 
-def fetch_file(repo: str, name: str) -> Path:
+def fetch_file(repo: str, name: str, place: Place = NEWEST) -> Path:
     """The local path of one file of `repo`."""
-    return _download(repo, allow_patterns=[glob.escape(name)]) / name
+    return _download(repo, allow_patterns=[glob.escape(name)], **place.choice()) / name
 
 
 def _download(repo: str, **choice: Any) -> Path:
@@ -58,6 +74,7 @@ def _failing_in_one_line(repo: str) -> Iterator[None]:
 
     reasons: dict[type[Exception], str] = {  # the first that fits; {}: what the error says
         errors.GatedRepoError: f"access is gated; accept its terms at https://huggingface.co/{repo} and set HF_TOKEN",
+        errors.RevisionNotFoundError: "has no such revision; leave --revision out for the newest",
         errors.RepositoryNotFoundError: "neither a local folder nor a model on the hub (if private, set HF_TOKEN)",
         errors.LocalEntryNotFoundError: f"not downloaded yet, and the hub cannot be reached; {_WAY_OUT}",
         errors.HFValidationError: "neither a local folder nor a valid hub name (org/name)",

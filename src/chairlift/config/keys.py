@@ -47,16 +47,21 @@ class ApiKeys(tuple[ApiKey, ...]):
         return found[0] if found else None
 
 
-def read_keys(plain: str | None, file: Path | None) -> ApiKeys:
-    """Keys separated by commas, and those of a file; `InvalidConfig` names what is wrong where."""
+def read_keys(plain: str | None, file: Path | None, option: str = "api_key") -> ApiKeys:
+    """Keys separated by commas, and those of a file; `InvalidConfig` names what is wrong where. `option`: that has the
+    former."""
     given = [] if plain is None else [text.strip() for text in plain.split(",")]
-    found = [_key(text, f"api_key {i + 1}", i) for i, text in enumerate(given)]
+    found = [_key(text, _place(option, i, len(given)), i) for i, text in enumerate(given)]
     if file is not None:
         found += [_key(item, f"{file}: item {i + 1}", len(given) + i) for i, item in enumerate(_items(file))]
     for what, values in (("name", [key.name for key in found]), ("key", [key.digest for key in found])):
         if len(set(values)) != len(values):
-            raise InvalidConfig(f"{file or 'api_key'}: two keys have the same {what}")
+            raise InvalidConfig(f"{file or option}: two keys have the same {what}")
     return ApiKeys(found)
+
+
+def _place(option: str, index: int, count: int) -> str:
+    return option if count == 1 else f"{option}, key {index + 1} of {count}"
 
 
 def _settled(file: Path) -> str:
@@ -91,7 +96,11 @@ def _key(item: Any, where: str, index: int) -> ApiKey:
         raise InvalidConfig(f"{where}: unknown field {str(unknown)[:40]!r}; known: {', '.join(_FIELDS)}")
     text, name = facts.get("key"), facts.get("name", f"key-{index + 1}")
     if not isinstance(text, str) or len(text) < MIN_LENGTH or not text.isascii() or not text.isprintable():
-        raise InvalidConfig(f"{where}: key must be text of at least {MIN_LENGTH} printable ASCII characters")
+        long = f", and this one has {len(text)}" if isinstance(text, str) and len(text) < MIN_LENGTH else ""
+        raise InvalidConfig(
+            f"{where}: a key must be text of at least {MIN_LENGTH} printable ASCII characters{long}; "
+            f"`openssl rand -hex {MIN_LENGTH}` makes one"
+        )
     if " " in text:
         raise InvalidConfig(f"{where}: key must not hold spaces")
     group = facts.get("cache_group")

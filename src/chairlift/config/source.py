@@ -18,7 +18,7 @@ from chairlift.config.gguf.choice import choose_gguf
 from chairlift.config.gguf.header import read_header
 from chairlift.config.gguf.model import load_gguf
 from chairlift.config.hf import OWN, TRANSFORMERS, load_values, read_json
-from chairlift.config.hub import fetch, fetch_file, gguf_files
+from chairlift.config.hub import NEWEST, Place, fetch, fetch_file, gguf_files
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
@@ -50,14 +50,15 @@ def find_source(settings: Settings, has_weights: bool) -> Source:
     """The model that the settings name. The description in an llm-serving file may be of another one, and is used where
     the model has none."""
     file, path = settings.compat.file, settings.compat.model_cfg
+    place = Place(settings.revision, settings.download_dir)
     warnings: list[str] = []
     if settings.model_cfg is not None or path is None:
-        source = locate(settings.model, has_weights, settings.model_cfg)
+        source = locate(settings.model, has_weights, settings.model_cfg, place)
     elif not path.is_file():
-        source = locate(settings.model, has_weights)
+        source = locate(settings.model, has_weights, place=place)
         warnings.append(f"model_config.model_cfg_path {path} does not exist: the model's own configuration is used")
     else:
-        source = _locate(settings.model, has_weights, path)
+        source = _locate(settings.model, has_weights, path, place)
         if source.model_cfg is None:
             warnings.append(f"model_config.model_cfg_path {path} is not used: {_why_unused(source)}")
     if file is not None and source.is_embedded:
@@ -65,10 +66,10 @@ def find_source(settings: Settings, has_weights: bool) -> Source:
     return replace(source, warnings=tuple(warnings))
 
 
-def locate(model: str | None, has_weights: bool = True, model_cfg: Path | None = None) -> Source:
+def locate(model: str | None, has_weights: bool = True, model_cfg: Path | None = None, place: Place = NEWEST) -> Source:
     """Finds a model, downloading it if it is a hub name; without weights (random ones), a configuration is enough.
     model_cfg: a MindFormers file, for a folder without config.json; elsewhere it is refused."""
-    source = _locate(model, has_weights, model_cfg)
+    source = _locate(model, has_weights, model_cfg, place)
     if model_cfg is not None and source.model_cfg is None:
         raise InvalidConfig(f"--model-cfg {model_cfg}: {_why_unused(source)}; leave --model-cfg out")
     return source
@@ -78,7 +79,7 @@ def _why_unused(source: Source) -> str:
     return f"{source.name} has its own configuration"
 
 
-def _locate(model: str | None, has_weights: bool, model_cfg: Path | None) -> Source:
+def _locate(model: str | None, has_weights: bool, model_cfg: Path | None, place: Place) -> Source:
     if model is None:
         return Source("gguf", embedded_path(), EMBEDDED_NAME, is_embedded=True)
     path = Path(model).expanduser()
@@ -94,7 +95,7 @@ def _locate(model: str | None, has_weights: bool, model_cfg: Path | None) -> Sou
         return Source("gguf", path, path.stem)
     hub_name = _HUB_NAME.fullmatch(model)
     if hub_name is not None and not hub_name[1].lower().endswith(".gguf"):
-        return _from_hub(model, hub_name[1], hub_name[2] or "", has_weights)
+        return _from_hub(model, hub_name[1], hub_name[2] or "", has_weights, place)
     hint = "; leave --model out for the embedded model" if _is_embedded_name(model) else ""
     raise InvalidConfig(f"{model}: no such file or folder, and not a hub name (org/name or org/name:Q4_K_M){hint}")
 
@@ -104,18 +105,18 @@ def _is_embedded_name(model: str) -> bool:
     return model.lower().startswith("smollm2") and EMBEDDED_NAME.lower().startswith(model.lower())
 
 
-def _from_hub(model: str, repo: str, wanted: str, has_weights: bool) -> Source:
+def _from_hub(model: str, repo: str, wanted: str, has_weights: bool, place: Place) -> Source:
     """`wanted`: which GGUF file; where it is empty, safetensors are preferred."""
     if not wanted:
-        folder = fetch(repo, has_weights)
+        folder = fetch(repo, has_weights, place)
         has_own = (folder / "config.json").is_file() and (not has_weights or any(folder.glob("*.safetensors")))
-        names = [] if has_own else gguf_files(repo)
+        names = [] if has_own else gguf_files(repo, place)
         if not names:
             _check_folder(folder, has_weights, None)
             return Source("folder", folder, model)
     else:
-        names = gguf_files(repo)
-    return Source("gguf", fetch_file(repo, choose_gguf(repo, names, wanted)), model)
+        names = gguf_files(repo, place)
+    return Source("gguf", fetch_file(repo, choose_gguf(repo, names, wanted), place), model)
 
 
 def load_model_config(source: Source, settings: Settings | None = None) -> ModelConfig:

@@ -23,6 +23,7 @@ from chairlift.server.page import routes as page
 from chairlift.server.page.about import replicas, totals
 from chairlift.server.page.feeds import Feeds
 from chairlift.server.request_log.envelope import Envelope
+from chairlift.server.root_path import below
 from chairlift.server.scrape import Scrape, metrics
 
 _ROUTES = (
@@ -83,7 +84,7 @@ class _App(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
         context: ServerContext = self.state.context
         load, settings = context.load, context.load.settings
-        is_local = is_loopback(settings.host)
+        is_local = settings.uds is not None or is_loopback(settings.host)
         hosts, origins = names_of(settings.allowed_host), names_of(settings.cors_origin)
 
         def check(scope: Scope) -> None:
@@ -91,7 +92,8 @@ class _App(Starlette):
                 check_origin(scope, hosts, origins)
             check_key(scope, load.keys)
 
-        return allow_origins(Envelope(self.router, check, load, context.request_log, route_of), settings.cors_origin)
+        app = Envelope(self.router, check, load, context.request_log, route_of)
+        return below(settings.root_path, allow_origins(app, settings.cors_origin))
 
 
 def create_app(context: ServerContext) -> Starlette:

@@ -5,6 +5,7 @@ import socket
 from chairlift.core.errors import InvalidConfig
 
 ANY = "*"
+LAST_PORT = 65535
 
 
 def split(address: str) -> tuple[str, int]:
@@ -20,6 +21,12 @@ def tcp(host: str, port: int) -> str:
 def bracketed(host: str) -> str:
     """As it stands before a port."""
     return f"[{host}]" if ":" in host else host
+
+
+def after(address: str, count: int) -> str:
+    """The port so many after that of a TCP address; any free one where there is none."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + count if int(port) + count <= LAST_PORT else ANY}"
 
 
 def claim(host: str, port: int, option: str) -> tuple[str, int]:

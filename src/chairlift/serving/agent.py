@@ -1,8 +1,8 @@
 """The agent of a node: tells the members' list each second what runs here, and sees the node out.
 
 Always: its death, and that of the list, disturb no request. It is connected to the node's engines as a front end is,
-and so knows their loads. When the node is told to stop it asks the engines to be left, waits until they are, and tells
-the list that it leaves.
+and so knows their loads. When the node is told to stop it asks the engines to be left, waits until they are and the
+keys and values of their requests were fetched, and tells the list that it leaves.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import zmq.asyncio
 from chairlift.build import ResolvedModel
 from chairlift.config.cluster_key import read_key
 from chairlift.core.errors import InvalidConfig
+from chairlift.live.moving.moves import MAX_FETCH_S
 from chairlift.live.nodes.messages import Ended, FromList, Leave, MemberEngine, Refused, Tell, ToList
 from chairlift.live.nodes.terms import digest_of, terms_of
 from chairlift.live.processes.child import STOP, ReportReady
@@ -54,6 +55,7 @@ class Agent:
         self._report, self._join = report, settings.join
         self._public = public
         self._about = Tell(f"{socket.gethostname()}-{secrets.token_hex(3)}", model.source.name, digest_of(model.config))
+        self._pieces = folder.pieces
         self._notes = [StepNote(folder.steps(replica)) for replica in range(len(public))]
         self._links = [
             Link(folder.address(i), "agent", partial(self._hear, i), partial(self._lose, i)) for i in range(len(public))
@@ -98,7 +100,10 @@ class Agent:
             await asyncio.sleep(_TELL_S if self._is_welcome else _TELL_S / 4)
 
     async def _tell_engines(self) -> None:
-        await self._send(msgspec.structs.replace(self._about, engines=self._engines()))
+        engines = self._engines()
+        ready = {engine.address for engine in engines}
+        starting = [address for address in self._public if address not in ready]
+        await self._send(msgspec.structs.replace(self._about, engines=engines, starting=starting))
 
     def _engines(self) -> list[MemberEngine]:
         found = []
@@ -106,9 +111,8 @@ class Agent:
             if link.is_ready and link.info is not None:
                 terms = terms_of(link.info)
                 load = (link.num_running, link.num_waiting, self._is_stopping.is_set(), link.queued)
-                found.append(
-                    MemberEngine(address, terms.fingerprint, terms.span, terms.max_tokens, *load, link.seen.figures)
-                )
+                figures = link.seen.figures if link.seen.figures.born else None
+                found.append(MemberEngine(address, terms.fingerprint, terms.span, terms.max_tokens, *load, figures))
         return found
 
     async def _listen(self) -> None:
@@ -158,6 +162,9 @@ class Agent:
         while time.monotonic() - quiet < _QUIET_S:
             if any(link.num_running + link.num_waiting for link in self._links):
                 quiet = time.monotonic()
+            await asyncio.sleep(_LOOK_S)
+        late = time.monotonic() + MAX_FETCH_S  # then nobody fetches them any more
+        while any(self._pieces.glob("*")) and time.monotonic() < late:
             await asyncio.sleep(_LOOK_S)
         await self._tell_engines()  # what they counted since
         await self._send(Leave(self._about.node))

@@ -46,15 +46,19 @@ def summary(loaded: "Loaded") -> list[str]:
 def example(settings: Settings, listener: socket.socket, task: str = "generate") -> str:
     host = settings.host
     url = url_of(settings, {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), listener)
+    way = "" if settings.uds is None else f"--unix-socket {settings.uds} "
+    url = url if settings.uds is None else "http://localhost"
     route, body = _EXAMPLES[task]
     key = "" if settings.api_key is None and settings.api_key_file is None else " -H 'Authorization: Bearer KEY'"
-    command = f"curl {url}{route}{key} -H 'Content-Type: application/json' -d '{body}'"
-    if task != "generate":
+    command = f"curl {way}{url}{route}{key} -H 'Content-Type: application/json' -d '{body}'"
+    if task != "generate" or way:  # a browser reaches no Unix socket
         return f"try it:\n  {command}"
     return f"see it at work in a browser, {url}/, or try it:\n  {command}"
 
 
 def url_of(settings: Settings, host: str, listener: socket.socket) -> str:
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
     scheme = "http" if settings.tls_cert is None else "https"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 

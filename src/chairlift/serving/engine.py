@@ -23,9 +23,16 @@ _MOMENT_S = 0.5  # until a rank's death is known for what it is
 
 
 def engine_main(
-    report: ReportReady, model: ResolvedModel, folder: RunFolder, replica: int, start: int, public: str | None
+    report: ReportReady,
+    model: ResolvedModel,
+    folder: RunFolder,
+    replica: int,
+    start: int,
+    public: str | None,
+    pieces_at: str | None,
 ) -> None:
-    """`start` counts the engines of this replica, from 1. `public`: an address for front ends on other machines."""
+    """`start` counts the engines of this replica, from 1. `public`: an address for front ends on other machines,
+    `pieces_at`: one for engines there."""
     set_up_logging(model.settings.log_level, model.settings.log_format)
     signal.signal(signal.SIGHUP, lambda *_: process_setup.set_log_level(in_force(folder.reloads, model.settings)))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
@@ -37,7 +44,16 @@ def engine_main(
     with process_setup.outliving_parent(folder), _ending_with_the_device(loaded.num_ranks):
         note = StepNote(folder.steps(replica))
         process = assemble_served(
-            model, loaded, folder.address(replica), folder.metrics, note, start, replica, public, folder.pieces
+            model,
+            loaded,
+            folder.address(replica),
+            folder.metrics,
+            note,
+            start,
+            replica,
+            public,
+            folder.pieces,
+            pieces_at,
         )
         process_setup.collect_seldom()
         report(summary(loaded))

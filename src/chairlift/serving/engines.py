@@ -12,11 +12,18 @@ from chairlift.serving.run_folder import RunFolder
 
 class Engines:
     def __init__(
-        self, model: ResolvedModel, folder: RunFolder, on_restart: Callable[[int], None], public: list[str]
+        self,
+        model: ResolvedModel,
+        folder: RunFolder,
+        on_restart: Callable[[int], None],
+        public: list[str],
+        pieces_at: list[str],
     ) -> None:
-        """`public`: their addresses for other machines; none: they are for this one."""
+        """`public`: their addresses for front ends on other machines; none: they are for this one. `pieces_at`: those
+        for engines on other machines that fetch keys and values; none: there are no such engines."""
         self.notes = [StepNote(folder.steps(replica)) for replica in range(model.settings.replicas)]
-        self._model, self._folder, self._on_restart, self._public = model, folder, on_restart, public
+        self._model, self._folder, self._on_restart = model, folder, on_restart
+        self._public, self._pieces_at = public, pieces_at
         self._starts = [itertools.count(1) for _ in self.notes]
 
     def start(self, replica: int) -> Child:
@@ -25,7 +32,8 @@ class Engines:
             self._on_restart(replica)
         name = "engine" if len(self.notes) == 1 else f"engine {replica}"
         public = self._public[replica] if self._public else None
-        return Child(name, engine_main, self._model, self._folder, replica, start, public)
+        pieces_at = self._pieces_at[replica] if self._pieces_at else None
+        return Child(name, engine_main, self._model, self._folder, replica, start, public, pieces_at)
 
     def progress(self, replica: int) -> int:
         return self.notes[replica].progress

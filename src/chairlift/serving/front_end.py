@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import resource
 import signal
 import socket
@@ -94,14 +95,16 @@ async def _front_end(
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
     counts = Counts(folder.counts, index)
     load = Load(model.settings, counts, RateLimits(folder.rates))
-    tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
+    tokenizer = load_tokenizer(model.source, model.settings.tokenizer, model.settings.chat_template)
     metrics = FrontEndMetrics(folder.metrics, index)
     load.on_refused = metrics.refused
     client.on_moved = metrics.moved
+    if model.settings.seed is not None:  # front ends draw different seeds
+        client.draw_seed = partial(random.Random(f"{model.settings.seed} {index}").getrandbits, 64)
     spans = _spans(model.settings, index, metrics)
     context = ServerContext(
         load=load,
-        model_names=(model.name,),
+        model_names=model.names,
         model_config=model.config,
         tokenizer=tokenizer,
         client=client,
@@ -113,7 +116,7 @@ async def _front_end(
             model=model.name,
             metrics=metrics,
             spans=spans,
-            logs=model.settings.log_requests,
+            logs=model.settings.logs_requests,
             text_of=partial(tokenizer.decode, skip_special=False) if model.settings.log_prompts else None,
         ),
     )

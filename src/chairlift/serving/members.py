@@ -13,7 +13,7 @@ import zmq
 from chairlift.build import ResolvedModel
 from chairlift.config.cluster_key import read_key
 from chairlift.live.nodes.members import SILENT_S, MembersList
-from chairlift.live.nodes.messages import Ended, FromList, Leave, Published, Refused, Tell, ToList, Welcome
+from chairlift.live.nodes.messages import Ended, FromList, Leave, Left, Published, Refused, Tell, ToList, Welcome
 from chairlift.live.nodes.numbers import Numbers
 from chairlift.live.nodes.terms import REASONS, EngineTerms, Terms, digest_of, terms_of
 from chairlift.live.processes.child import ReportReady
@@ -92,7 +92,8 @@ class MembersProcess:
         if self._list.give_numbers(time.monotonic()):
             _replace(self._numbers_file, msgspec.json.encode(self._list.numbers.by_address))
         members = self._list.members()
-        self._publish(members)
+        without_figures = [msgspec.structs.replace(each, figures=None) for each in members.engines]
+        self._publish(msgspec.structs.replace(members, engines=without_figures))
         told = {each.address: each.figures for each in members.engines if each.figures is not None}
         self._metrics.show(told, self._list.numbers.by_address, self._gate.num_turned_away)
 
@@ -114,7 +115,9 @@ class MembersProcess:
             self._publish(message)
         elif isinstance(message, Leave):
             self._show()  # what it told just before counts
-            if self._list.leave(message):
+            addresses = self._list.leave(message)
+            if addresses is not None:
+                self._publish(Left(addresses))
                 say(f"node {message.node} has left")
             self._due = 0.0
         else:

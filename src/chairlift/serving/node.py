@@ -10,15 +10,13 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.live.processes.child import Child
 from chairlift.live.processes.supervisor import Supervisor, on_signals
-from chairlift.serving.addresses import claim, facing, split, tcp
+from chairlift.serving.addresses import LAST_PORT, after, claim, facing, split, tcp
 from chairlift.serving.agent import agent_main
 from chairlift.serving.banner import say
 from chairlift.serving.engines import Engines
 from chairlift.serving.parent import check_device, ended_by_signals, new_run_folder
 from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
-
-_LAST_PORT = 65535
 
 
 def run_node(settings: Settings) -> int:
@@ -44,7 +42,8 @@ def _run(settings: Settings) -> int:
     on_signals(lambda number, _: told.append(number))  # what starts from here on has to be cleaned up
     with new_run_folder(settings) as folder:
         counted = ParentMetrics(folder.metrics, model.name)
-        engines = Engines(model, folder, counted.engine_starts_again, public)
+        pieces_at = [after(address, len(public)) for address in public]
+        engines = Engines(model, folder, counted.engine_starts_again, public, pieces_at)
 
         def on_ready(summary: list[str]) -> None:
             say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
@@ -74,7 +73,7 @@ def _addresses(settings: Settings) -> list[str]:
     given = settings.address or facing(*split(settings.join))
     is_bare = settings.address is None or ":" not in given.rpartition("]")[2]
     host, first = (given.strip("[]"), 0) if is_bare else split(given)
-    if first + settings.replicas - 1 > _LAST_PORT:
+    if first + settings.replicas - 1 > LAST_PORT:
         raise InvalidConfig(f"address {given}: {settings.replicas} engines need as many ports; choose a lower one")
     found: list[str] = []
     for replica in range(settings.replicas):

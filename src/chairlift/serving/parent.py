@@ -23,8 +23,8 @@ from chairlift.live.shared_memory.counts import make_counts
 from chairlift.live.shared_memory.rate_limits import make_rate_limits
 from chairlift.server.admission.access import check_access, warning_of
 from chairlift.server.reload import Reloader
-from chairlift.server.sockets.listen import listen
-from chairlift.serving.addresses import bracketed, claim, split, tcp
+from chairlift.server.sockets.listen import listen, listening_at
+from chairlift.serving.addresses import after, bracketed, claim, split, tcp
 from chairlift.serving.banner import example, say, url_of
 from chairlift.serving.engines import Engines
 from chairlift.serving.front_end import front_end_main
@@ -86,15 +86,17 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     model = find_model(_with_key(settings))
     for warning in model.config.warnings:
         say(f"warning: {warning}")
-    listener = listen(settings.host, settings.port)
+    unix = contextlib.ExitStack()
+    listener = unix.enter_context(listening_at(settings.uds)) if settings.uds else listen(settings.host, settings.port)
     admin = None if settings.admin_port is None else listen(settings.admin_host, settings.admin_port, "admin-")
     say(f"starting {model.name} on {url_of(settings, settings.host, listener)}")
     if admin is not None:
         say(f"admin routes on {url_of(settings, settings.admin_host, admin)}")
     told: list[int] = []
     on_signals(lambda number, _: told.append(number))  # what starts from here on has to be cleaned up
-    with new_run_folder(settings) as folder, listener, admin or contextlib.nullcontext():
-        engines = Engines(model, folder, lambda replica: counted.engine_starts_again(replica), [])
+    with unix, new_run_folder(settings) as folder, listener, admin or contextlib.nullcontext():
+        pieces_at = [] if members_at is None else [after(members_at, 1 + i) for i in range(settings.replicas)]
+        engines = Engines(model, folder, lambda replica: counted.engine_starts_again(replica), [], pieces_at)
         num_front_ends = settings.frontends or _num_front_ends(settings.device)
         counts = make_counts(folder.counts, num_front_ends)
         counted = ParentMetrics(folder.metrics, model.name)

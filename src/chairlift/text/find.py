@@ -10,8 +10,9 @@ from chairlift.text.gguf_tokenizer import gguf_chat_template, gguf_tokenizer
 from chairlift.text.tokenizer import Tokenizer
 
 
-def load_tokenizer(source: Source, override: Path | None = None) -> Tokenizer:
-    """`override`: a folder, tokenizer.json, .model or .gguf to use instead; the chat template may stay the model's."""
+def load_tokenizer(source: Source, override: Path | None = None, chat_template: str | None = None) -> Tokenizer:
+    """`override`: a folder, tokenizer.json, .model or .gguf to use instead; the chat template may stay the model's.
+    `chat_template`: one to use instead of any other."""
     own = source.folder if source.kind == "ckpt" else source.path
     tokenizer = _load(override or own)
     if override is not None and tokenizer.chat_template is None:
@@ -19,6 +20,8 @@ def load_tokenizer(source: Source, override: Path | None = None) -> Tokenizer:
             tokenizer.chat_template = gguf_chat_template(read_header(source.path).metadata)
         else:
             tokenizer.chat_template = folder_chat_template(source.folder)
+    if chat_template is not None:
+        tokenizer.chat_template = chat_template
     return tokenizer
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import jinja2
 
+from chairlift.core.errors import InvalidConfig
 from chairlift.text.template_limits import MAX_MESSAGE, Sandbox, TemplateFails, TemplateTooCostly, grant, joined
 
 MAX_SECONDS = 1.0  # of the thread's processor time; 8 MiB in messages of a KiB take up to 0.4
@@ -39,6 +40,14 @@ def run(template: str, variables: dict[str, Any]) -> str:
         raise TemplateFails("does not end") from error
     except Exception as error:  # a template is a program of its own and can fail in any way
         raise TemplateFails(f"fails on them: {str(error)[:MAX_MESSAGE]}") from error
+
+
+def check(template: str) -> None:
+    """Raises `InvalidConfig` for a template of the user's that cannot be read."""
+    try:
+        _compiled(template)
+    except jinja2.TemplateSyntaxError as error:
+        raise InvalidConfig(f"--chat-template: line {error.lineno}: {error.message}") from error
 
 
 @lru_cache(maxsize=8)

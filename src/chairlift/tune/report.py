@@ -20,6 +20,7 @@ from chairlift.tune.verify import Verification, Verified
 FORMAT, VERSION = "chairlift-tune", 1
 _MOST_SHOWN = 12  # of the front
 _HEAD = ("", "settings", "tokens/s", "total s", "latency mean s", "TTFT p50 / p99 s", "TPOT p50 / p99 ms", "steps")
+_WORSE = 1.01  # times as long is worth a word
 _LENGTH_AWARE = ("shortest-first", "longest-first", "similar-length")
 
 
@@ -52,8 +53,7 @@ class TuneReport:
             return begin + f"The defaults are fine: {self._fine()}"
         better = f"{tuning.gain:+.1%} {_counted(tuning)}"
         if tuning.goal.is_throughput and pick.report is not None and default.report is not None:
-            means = pick.report.e2e_s.mean, default.report.e2e_s.mean
-            better += " at a mean latency of {:.3g} s instead of {:.3g} s".format(*means)
+            better += _latencies(pick.report, default.report)
         if not tuning.goal.meets(default):
             better += f" and the targets are met, which the defaults miss ({default.point.latency:.2f} of the limit)"
         return begin + f"{self._flags(pick.choice)}: {better}, simulated{self._measured(pick.choice)}."
@@ -279,3 +279,14 @@ def _verified_json(verification: Verification, verified: Verified, tuning: Tunin
         "predicted_gain": verification.predicted_gain(verified),
         "measured_gain": verification.measured_gain(verified) if is_there else None,
     }
+
+
+def _latencies(found: Report, default: Report) -> str:
+    """The mean latency against the defaults', and the first tokens' where they come later."""
+    mean, before = f"{found.e2e_s.mean:.3g} s", f"{default.e2e_s.mean:.3g} s"
+    text = f" at {'the same' if mean == before else 'a'} mean latency of {mean}"
+    text += "" if mean == before else f" instead of {before}"
+    late, early = found.ttft_s.p99, default.ttft_s.p99
+    if late > early * _WORSE:
+        text += f", but a TTFT p99 of {late:.3g} s instead of {early:.3g} s"
+    return text

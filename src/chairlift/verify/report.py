@@ -122,7 +122,19 @@ class VerifyReport:
         return "\n".join([*shown, f"{partial}{self.verdict.value}: {self.why}"])
 
 
-_HEADS = ("", "rows", "differing", "max error", "spreads", "mean error", "top-1", "mean KL", "tokens", "texts", "")
+_HEADS = (
+    "",
+    "rows",
+    "differing",
+    "max error",
+    "spreads",
+    "mean error",
+    "top-1",
+    "mean KL",
+    "tokens differ",
+    "texts differ",
+    "",
+)
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:
@@ -147,7 +159,13 @@ def _cells(comparison: Comparison) -> tuple[str, ...]:
         f"{f.mean_error:.2g}",
         "-" if f.same_top is None else f"{100 * f.same_top:.2f}%",
         f"{f.mean_kl:.2g}",
-        f"{f.num_other_tokens:,} of {f.num_tokens:,}" if f.num_tokens else "-",
-        f"{f.num_other_texts} of {f.num_texts}" if f.num_texts else "-",
+        _share(f.num_other_tokens, f.num_tokens),
+        _share(f.num_other_texts, f.num_texts),
         happened if comparison.is_reached else f"NOT REACHED: {happened}",
     )
+
+
+def _share(num: int, total: int) -> str:
+    if not total:
+        return "-"
+    return f"{num:,} of {total:,}" if num else f"none of {total:,}"

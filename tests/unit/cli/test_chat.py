@@ -1,9 +1,11 @@
 import io
+import json
 from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
 
-from chairlift.cli.chat import Conversation
+from chairlift.cli.talking.conversation import Conversation
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.params import SamplingParams
 from chairlift.text.responses.reading.events import Content, Reasoning
 
 Messages = list[dict[str, str]]
@@ -17,8 +19,9 @@ class Parrot:
         self.seen: list[Messages] = []
         self.num_closed = 0
 
-    def stream_chat(self, messages: Messages, params: SamplingParams) -> Generator[Content | Reasoning, None, None]:
+    def stream_chat(self, messages: Messages, changes: dict[str, Any]) -> Generator[Content | Reasoning, None, None]:
         self.seen.append(messages)
+        self.changes = dict(changes)
         question = messages[-1]["content"]
         try:
             if question == "long":
@@ -50,7 +53,7 @@ class Terminal(io.StringIO):
 
 def hold(*lines: str, system: str | None = None, is_terminal: bool = False) -> tuple[Parrot, str]:
     parrot, out = Parrot(), Terminal() if is_terminal else io.StringIO()
-    Conversation(parrot, SamplingParams(), system, out).hold(ask_from(*lines))
+    Conversation(parrot, {}, system, out).hold(ask_from(*lines))
     return parrot, out.getvalue()
 
 
@@ -78,9 +81,9 @@ def test_exit_leaves_at_once() -> None:
 
 
 def test_empty_lines_and_unknown_commands_ask_nothing() -> None:
-    parrot, text = hold("", "  ", "/help me")
+    parrot, text = hold("", "  ", "/rest")
     assert parrot.seen == []
-    assert "/help is not a command" in text
+    assert "/rest is not a command (did you mean /reset?); /help lists them." in text
 
 
 def test_an_interrupt_keeps_what_was_said_and_goes_on() -> None:
@@ -114,3 +117,47 @@ def test_an_interrupt_while_it_thinks_leaves_the_terminal_as_it_was() -> None:
     assert "\x1b[2mHm \x1b[0m [stopped]\n[no answer; the question is forgotten]\n" in text
     assert parrot.seen[1] == [user("three")]
     assert parrot.num_closed == 2
+
+
+def test_the_system_message_can_be_changed_while_talking() -> None:
+    parrot, text = hold("/system", "/system be brief", "one", "/system none", "two")
+    assert parrot.seen[0] == [{"role": "system", "content": "be brief"}, user("one")]
+    assert parrot.seen[1] == [user("one"), assistant("one "), user("two")]
+    assert "There is no system message." in text
+    assert "system: be brief" in text
+
+
+def test_sampling_parameters_can_be_set_and_removed() -> None:
+    parrot, text = hold("/set temperature 0.5", "/set stop end", "/set top_p 1", "/set top_p none", "one")
+    assert parrot.changes == {"temperature": 0.5, "stop": ("end",)}
+    assert "temperature 0.5, stop ('end',), top_p 1\n" in text
+
+
+def test_a_wrong_parameter_is_refused_in_a_line() -> None:
+    parrot, text = hold("/set temprature 1", "/set top_p high", "/set", "one")
+    assert "temprature: is no sampling parameter (did you mean temperature?)" in text
+    assert "top_p: must be a number, got 'high'" in text
+    assert "as the model suggests" in text
+    assert parrot.changes == {}
+
+
+def test_lines_go_on_after_a_backslash_and_between_quotes() -> None:
+    parrot, _ = hold("one\\", "two", '"""three', "", 'four"""')
+    assert [seen[-1] for seen in parrot.seen] == [user("one\ntwo"), user("three\n\nfour")]
+
+
+def test_a_conversation_is_saved_in_a_new_file_only(tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    _, text = hold("one", f"/save {path}", f"/save {path}", f"/save {tmp_path}/no/file", "/save", system="be kind")
+    said = [{"role": "system", "content": "be kind"}, user("one"), assistant("one ")]
+    assert json.loads(path.read_text()) == {"messages": said}
+    assert f"wrote {path}" in text
+    assert f"{path} is there already; name a new file." in text
+    assert f"{tmp_path}/no/file: cannot be written: No such file or directory" in text
+    assert "Name a new file: /save FILE" in text
+
+
+def test_help_names_every_command() -> None:
+    _, text = hold("/help")
+    for name in ("/system", "/set", "/save", "/reset", "/exit"):
+        assert f"\n{name}" in text

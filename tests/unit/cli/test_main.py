@@ -1,3 +1,4 @@
+import io
 import json
 import re
 import subprocess
@@ -7,8 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.cli.main import main
+from chairlift.cli.commands import GROUPS
+from chairlift.cli.completion import SHELLS
+from chairlift.cli.inputs.flags import flags_of
+from chairlift.cli.main import _parser, main
 from chairlift.config.options.resolve import OPTIONS
+from chairlift.core.errors import InvalidConfig
 from chairlift.runner import kernels
 from fakes.gpu import GIB, FakeGpu
 
@@ -19,17 +24,50 @@ def test_help_fits_on_one_screen(capsys: pytest.CaptureFixture[str], monkeypatch
         main(["--help"])
     lines = capsys.readouterr().out.splitlines()
     assert end.value.code == 0
-    assert len(lines) <= 40
+    assert len(lines) <= 50
     assert all(len(line) <= 80 for line in lines)
-    for command in ("serve", "chat", "generate", "doctor"):
-        assert any(line.strip().startswith(command) for line in lines)
+    for title, commands in GROUPS.items():
+        start = lines.index(f"{title}:") + 1
+        listed = [line.split()[0] for line in lines[start : lines.index("", start)] if line[2] != " "]
+        assert listed == list(commands)
+
+
+def test_the_program_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    alone = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert alone == capsys.readouterr().out
+
+
+def test_a_model_behind_served_names_is_not_taken_for_one() -> None:
+    with pytest.raises(InvalidConfig, match="a/b would be another name; give MODEL before the options"):
+        flags_of(_parser().parse_args(["serve", "--served-model-name", "x", "a/b"]))
+    assert flags_of(_parser().parse_args(["serve", "a/b", "--served-model-name", "x", "c/d"]))["model"] == "a/b"
+
+
+@pytest.mark.parametrize("command", ["serve", "chat", "plan", "verify", "calibrate", "tune", "node"])
+def test_a_model_may_be_an_argument(command: str) -> None:
+    needed = {"calibrate": ["--out", "x"], "verify": ["--against", "batch"]}.get(command, [])
+    options = _parser().parse_args([command, "org/name", *needed])
+    assert flags_of(options)["model"] == "org/name"
+
+
+def test_a_model_may_follow_the_options_and_be_given_twice_if_the_same() -> None:
+    assert flags_of(_parser().parse_args(["serve", "--port", "1", "a/b", "--exact"]))["model"] == "a/b"
+    assert flags_of(_parser().parse_args(["serve", "a/b", "--model", "a/b"]))["model"] == "a/b"
+    with pytest.raises(InvalidConfig, match="MODEL a/b and --model c/d are different models"):
+        flags_of(_parser().parse_args(["serve", "a/b", "--model", "c/d"]))
 
 
 def test_serve_has_a_flag_for_every_option_but_those_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["serve", "--help"])
     text = capsys.readouterr().out
-    assert [option.flag for option in OPTIONS if f"{option.flag} " not in text + " "] == ["--join", "--address"]
+    assert [option.flag for option in OPTIONS if not re.search(rf"^  {option.flag}[ ,\n]", text, re.M)] == [
+        "--join",
+        "--address",
+    ]
     assert re.findall(r"\(default:[^()]*\)\s+\(default:[^()]*\)", text) == []
     assert "(default: the embedded SmolLM2-135M-Instruct)" in " ".join(text.replace("-\n", "-").split())
 
@@ -93,13 +131,13 @@ def test_flags_may_not_be_abbreviated(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as end:
         main(["serve", "--max-run", "3"])
     assert end.value.code == 2
-    assert "unrecognized arguments: --max-run 3 (did you mean --max-running?)" in capsys.readouterr().err
+    assert "unrecognized option: --max-run (did you mean --max-running?)" in capsys.readouterr().err
 
 
 def test_a_flag_unlike_any_other_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["serve", "--xyzzy"])
-    assert capsys.readouterr().err.endswith("unrecognized arguments: --xyzzy\n")
+    assert capsys.readouterr().err.endswith("unrecognized option: --xyzzy\n")
 
 
 def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,3 +198,33 @@ def test_a_warning_of_the_configuration_is_shown(tmp_path: Path, capsys: pytest.
     error = capsys.readouterr().err
     assert "chairlift: warning: " in error
     assert "model_config.zactivate_len" in error
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_help_has_colours_on_a_terminal_that_wants_them(
+    variables: dict[str, str], is_coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ({"TERM": "xterm", "NO_COLOR": "", "COLUMNS": "80"} | variables).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", out := Terminal())
+    assert main([]) == 0
+    assert ("\x1b[" in out.getvalue()) == is_coloured
+    assert "serve and talk:" in re.sub(r"\x1b\[\d*m", "", out.getvalue())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_options_and_their_values_but_no_foreign_names(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "max-step-tokens" in script
+    assert "bfloat16" in script
+    assert "max-num-seqs" not in script

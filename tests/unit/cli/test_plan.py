@@ -105,3 +105,15 @@ def test_a_fleet_is_planned_for_a_workload(capsys: pytest.CaptureFixture[str]) -
 def test_a_fleet_needs_limits_to_meet(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--fleet", "--workload", "contest"]) == 2
     assert "--slo is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "caution"), [("a10g", ""), ("a6000", ""), ("t4", "--kernels torch"), ("mi300x", "AMD")]
+)
+def test_other_gpus_are_known_with_what_to_know_of_them(
+    name: str, caution: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--device", name]) == 0
+    said = capsys.readouterr()
+    assert f"on {name}: " in said.out
+    assert (caution in said.err) if caution else said.err == ""

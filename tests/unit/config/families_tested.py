@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.config.families.known import FAMILIES
-from exact import test_axes
+from exact import test_families
 from fakes.exact_world import CONFIGS
 from gpu import test_torch_runner_cuda
 from unit.runner import test_model
@@ -32,6 +32,7 @@ _BY_TWIN: dict[str, tuple[Callable[..., None], ...]] = {
     "ranks": (test_spread.test_ranks_give_the_logits_of_one_in_float64,),
     "gpu": (test_torch_runner_cuda.test_chunks_and_decodes_give_the_logits_of_transformers,),
 }
+_EXACT = test_families.test_a_request_has_the_same_bits_alone_and_in_chunks_among_others  # by declaration
 _HEAD = '''"""What the tests cover of each family, for `chairlift models`.
 
 Made from the tests by tests/unit/config/families_tested.py, which says how; a test keeps it so.
@@ -46,7 +47,7 @@ def found() -> dict[str, tuple[str, ...]]:
         what: {_architecture(name) for test in tests for name in _parameters(test, "family")}
         for what, tests in _BY_TWIN.items()
     }
-    covered["exact"] = {CONFIGS[config].architecture for config in _exact()}
+    covered["exact"] = {CONFIGS[config].architecture for config in _parameters(_EXACT, "config")}
     order = ("twin", "exact", "gguf", "ckpt", "ranks", "gpu")
     return {
         family.architecture: tuple(what for what in order if family.architecture in covered[what])
@@ -72,14 +73,6 @@ def text() -> str:
 
 def _tuple(names: Iterable[str]) -> str:
     return "(" + ", ".join(f'"{name}"' for name in names) + ")"
-
-
-def _exact() -> Iterator[str]:
-    """Declarations that are compared bit by bit in every `make test`."""
-    tests = [getattr(test_axes, name) for name in dir(test_axes) if name.startswith("test_")]
-    for test in tests:
-        for config, _, _ in _parameters(test, "world"):
-            yield config
 
 
 def _parameters(test: Callable[..., None], name: str) -> Iterator[Any]:

@@ -9,7 +9,8 @@ import pytest
 from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 
-from chairlift.config.source import Source, locate
+from chairlift.config.settings import Settings
+from chairlift.config.source import Source, find_source, locate
 from chairlift.core.errors import InvalidConfig
 
 LOST_CONNECTION = errors.HfHubHTTPError.__bases__[0]
@@ -22,8 +23,9 @@ class FakeHub:
     files: tuple[str, ...] = ()
     is_reachable: bool = True
     fetched: list[str] = field(default_factory=list)
+    places: list[tuple[str | None, Path | None]] = field(default_factory=list)
 
-    def model_info(self, repo: str) -> SimpleNamespace:
+    def model_info(self, repo: str, revision: str | None = None) -> SimpleNamespace:
         if not self.is_reachable:
             raise LOST_CONNECTION("no route to host")
         return SimpleNamespace(siblings=[SimpleNamespace(rfilename=name) for name in self.files])
@@ -34,7 +36,10 @@ class FakeHub:
         allow_patterns: list[str] | None = None,
         ignore_patterns: list[str] | None = None,
         local_files_only: bool = False,
+        revision: str | None = None,
+        cache_dir: Path | None = None,
     ) -> str:
+        self.places.append((revision, cache_dir))
         if not self.is_reachable or local_files_only:
             if not self.cache.is_dir():
                 raise errors.LocalEntryNotFoundError("not here")
@@ -151,3 +156,11 @@ def test_a_hub_that_cannot_be_reached_is_one_line(hub: FakeHub) -> None:
     hub.is_reachable = False
     with pytest.raises(InvalidConfig, match=r"^org/name: not downloaded yet, and the hub cannot be reached"):
         locate("org/name:Q8_0")
+
+
+@pytest.mark.parametrize("model", ["org/name", "org/name:Q8_0"])
+def test_a_revision_is_fetched_into_the_folder_for_downloads(hub: FakeHub, tmp_path: Path, model: str) -> None:
+    hub.files = ("config.json", "model.safetensors", "tiny-Q8_0.gguf")
+    settings = Settings(model=model, revision="v2", download_dir=tmp_path)
+    find_source(settings, has_weights=True)
+    assert set(hub.places) == {("v2", tmp_path)}

@@ -46,9 +46,9 @@ def test_no_keys_at_all_are_no_lock() -> None:
         ([], "must hold a list of keys"),
         ({"a": ALICE}, "must hold a list of keys"),
         ("- [", "not valid YAML"),
-        (["short"], "item 1: key must be text of at least 16 printable"),
+        (["short"], "item 1: a key must be text of at least 16 printable"),
         (["sk with spaces 0123456789"], "must not hold spaces"),
-        ([{"key": ALICE}, {"key": 5}], "item 2: key must be text"),
+        ([{"key": ALICE}, {"key": 5}], "item 2: a key must be text"),
         ([{"key": ALICE, "nmae": "x"}], "unknown field 'nmae'"),
         ([{"key": ALICE, "name": ""}], "name must be text"),
         ([{"key": ALICE, "cache_group": 5}], "cache_group must be text"),
@@ -100,3 +100,22 @@ def test_keys_come_through_a_pipe(tmp_path: Path) -> None:
     writer.start()
     assert read_keys(None, pipe).find(ALICE) is not None
     writer.join()
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "complaint"),
+    [
+        (
+            "short",
+            "api_key",
+            "api_key: a key must be text of at least 16 printable ASCII characters, and this one has 5",
+        ),
+        (f"{ALICE},short", "api_key", "api_key, key 2 of 2: a key must be text of at least 16"),
+        ("short", "admin_key", "admin_key: a key must be text"),
+    ],
+)
+def test_a_short_key_is_refused_by_its_option(given: str, option: str, complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as refusal:
+        read_keys(given, None, option)
+    assert str(refusal.value).startswith(complaint)
+    assert "`openssl rand -hex 16` makes one" in str(refusal.value)

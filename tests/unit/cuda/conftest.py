@@ -7,6 +7,9 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter
 
+from chairlift.runner.cuda.step.graphs import Graphs
+from fakes.gpu import DoneEvent
+
 
 @pytest.fixture(scope="session", autouse=True)
 def language_once_a_launch() -> Iterator[None]:
@@ -37,6 +40,13 @@ def plain_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU multiplies is multiplied here by whatever torch has; oneDNN warns of bfloat16 where a processor does
     not have it."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are done at once, and none is captured."""
+    monkeypatch.setattr(torch.cuda, "Event", DoneEvent)
+    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from chairlift.runner.cuda.exact import attention as exact_attention
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.step import layout
-from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -31,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(
         os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
     ),
-    pytest.mark.usefixtures("ordered_dots", "short_cuts"),
+    pytest.mark.usefixtures("no_gpu", "ordered_dots", "short_cuts"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # padding is computed from whatever lies in memory
 ]
 
@@ -54,17 +53,6 @@ DECLARED = replace(
 LIMITS = Limits(vocab_size=61, max_model_len=64, block_size=4, num_blocks=80, max_running=6, max_step_tokens=38)
 
 
-class Event_:
-    """Done at once."""
-
-    def record(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None: ...
-
-
 @pytest.fixture
 def short_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few dozen keys have stretches to be joined, and a prompt of some tokens has tiles of queries."""
@@ -72,8 +60,6 @@ def short_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "EXACT_SPLIT", 16)
         monkeypatch.setattr(module, "EXACT_TILE", 8)
     monkeypatch.setattr(layout, "MAX_ROW_PAIRS", 100)
-    monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
 
 
 def run(config: ModelConfig, limits: Limits) -> tuple[dict[tuple[int, int], Tensor], list[Any], int]:

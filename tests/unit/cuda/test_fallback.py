@@ -16,13 +16,11 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.fallback.describe import describe
 from chairlift.runner.fallback.load import load_fallback
 from chairlift.runner.kv_cache import KvCache
 from fakes.clocks import CountingClock
 from fakes.requests import make_request
-from unit.cuda.test_runner import Event_
 from unit.runner.fallback.families import make_twin
 from unit.runner.twins import CPU, SHAPE, random_tokens
 
@@ -31,6 +29,7 @@ pytestmark = [
     pytest.mark.skipif(
         os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
     ),
+    pytest.mark.usefixtures("no_gpu"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # padding is computed from whatever lies in memory
 ]
 LIMITS = Limits(
@@ -40,11 +39,7 @@ LIMITS = Limits(
 
 # Heads of 8 and of 24 with values of 12 are padded; some layers have a window, some heads a cap, some share keys.
 @pytest.mark.parametrize("family", ["gpt_bigcode", "deepseek_v3", "vaultgemma"])
-def test_logits_of_padded_heads_are_those_of_transformers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
-) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
+def test_logits_of_padded_heads_are_those_of_transformers(tmp_path: Path, family: str) -> None:
     twin = make_twin(tmp_path, family)
     config = describe(twin.config, is_padded=True)
     assert all(layer.attention.head_dim in (16, 32) for layer in config.layers)

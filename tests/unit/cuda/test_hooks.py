@@ -12,12 +12,11 @@ from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.step.graph_key import GraphKeys
-from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.hooks import LogitsRecorder, ShowsLogits
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.runner import TorchRunner
 from fakes.clocks import CountingClock
-from unit.cuda.test_runner import CPU, GROUPS, LIMITS, Event_, Pairs
+from unit.cuda.test_runner import CPU, GROUPS, LIMITS, Pairs
 
 SWAP = Preemption(mode="swap", num_host_blocks=20)
 
@@ -36,10 +35,9 @@ def rows_of(kind: Any) -> dict[tuple[int, int], np.ndarray]:
     return {(found.request, found.position): found.row for found in seen.take()}
 
 
+@pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("is_padded", [True, False])
 def test_both_runners_show_the_same_rows(monkeypatch: pytest.MonkeyPatch, is_padded: bool) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
     if not is_padded:
         monkeypatch.setattr(GraphKeys, "of", lambda *_: None)
     expected, found = rows_of(TorchRunner), rows_of(CudaRunner)

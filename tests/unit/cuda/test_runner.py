@@ -32,7 +32,6 @@ from chairlift.runner.cuda.sampling.sampler import CudaSampler
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.forward import Forward
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKeys
-from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.memory.measure import measure_footprint
@@ -43,11 +42,15 @@ from chairlift.runner.start.synthetic_steps import GREEDY, synthetic_step
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
 from fakes.clocks import CountingClock
+from fakes.gpu import DoneEvent
 from fakes.requests import make_request, make_samples, make_search
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
+    ),
+    pytest.mark.usefixtures("no_gpu"),
+]
 
 CPU = torch.device("cpu")
 VOCAB, LONGEST = 61, 48
@@ -76,23 +79,6 @@ class Pairs:
 
     def logits(self, hidden: Tensor) -> Tensor:
         return hidden.clone()
-
-
-class Event_:
-    """Done at once."""
-
-    def record(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None: ...
-
-
-@pytest.fixture(autouse=True)
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
 
 
 @pytest.fixture(params=[True, False], ids=["padded", "bare"])
@@ -227,7 +213,7 @@ def test_limits_with_drafts_are_refused() -> None:
 def test_a_result_says_whether_the_step_had_ended_before(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, found = make_runner(), []
     for has_ended in (True, False):
-        monkeypatch.setattr(Event_, "query", lambda _, has_ended=has_ended: has_ended)
+        monkeypatch.setattr(DoneEvent, "query", lambda _, has_ended=has_ended: has_ended)
         runner.submit(synthetic_step([(0, 3)], LIMITS, 0, GREEDY))
         found.append(runner.collect().was_ready)
     assert found == [True, False]
@@ -275,8 +261,8 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> CudaRunner:
 
 def test_a_step_that_failed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(Event_, "record", lambda _: calls.append("record"))
-    monkeypatch.setattr(Event_, "synchronize", lambda _: calls.append("synchronize"))
+    monkeypatch.setattr(DoneEvent, "record", lambda _: calls.append("record"))
+    monkeypatch.setattr(DoneEvent, "synchronize", lambda _: calls.append("synchronize"))
     with pytest.raises(RunnerFailed, match="out of resource"):
         do(failing(monkeypatch), (0, 3))
     assert calls == ["record", "synchronize"]
@@ -286,7 +272,7 @@ def test_a_device_that_is_lost_fails_no_step_but_the_engine(monkeypatch: pytest.
     def lost(_: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(Event_, "synchronize", lost)
+    monkeypatch.setattr(DoneEvent, "synchronize", lost)
     with pytest.raises(DeviceLost, match="illegal memory access"):
         do(failing(monkeypatch), (0, 3))
     with pytest.raises(DeviceLost, match="illegal memory access"):  # found when the result is asked for

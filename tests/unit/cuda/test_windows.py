@@ -9,16 +9,15 @@ import torch
 from chairlift.core.limits import Limits
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.runner.cuda.step import layout
-from chairlift.runner.cuda.step.graphs import Graphs
 from fakes.grouped_world import cuda_runners, grouped_limits, make_scheduler, run_both_ways, windowed
 from fakes.requests import make_samples
-from unit.cuda.test_runner import Event_
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
     ),
+    pytest.mark.usefixtures("no_gpu"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
 
@@ -28,8 +27,6 @@ CONFIG = windowed("wFw", window=5, head_dim=16, hidden_size=16, intermediate_siz
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_the_logits_are_those_of_a_full_cache(monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
     monkeypatch.setattr(layout, "MAX_ROW_PAIRS", 20)  # so that there are tiles of queries, too
     limits = Limits(vocab_size=17, max_model_len=32, block_size=2, num_blocks=60, max_running=3, max_step_tokens=9)
     limits = grouped_limits(CONFIG, limits)

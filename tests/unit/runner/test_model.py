@@ -52,13 +52,15 @@ def test_chunks_and_decodes_in_shuffled_blocks_give_the_logits_of_transformers(t
 def test_in_float64_all_logits_equal_those_of_transformers(tmp_path: Path, family: str) -> None:
     twin = make_twin(tmp_path, family)
     decoder = twin.decoder(torch.float64)
-    tokens = random_tokens(40)
-    (table,) = shuffled_tables([40], 4, 40)
-    expected = twin.reference_logits_in_float64(tokens)
-    kv = cache(decoder, torch.float64)
-    for start, count in ((0, 1), (1, 22), (23, 1), (24, 15), (39, 1)):
-        logits = run(decoder, kv, [chunk(tokens, start, count, table, request(tokens))])
-        torch.testing.assert_close(logits[0], expected[start + count - 1], atol=1e-10, rtol=1e-10)
+    texts = [random_tokens(40), random_tokens(25, seed=1)]
+    tables = shuffled_tables([40, 25], 4, 40)
+    expected = [twin.reference_logits_in_float64(text) for text in texts]
+    kv, done = cache(decoder, torch.float64), [0, 0]
+    for counts in ((1, 14), (22, 1), (1, 6), (15, 1), (1, 3)):  # decodes beside chunks of prompts
+        chunks = [chunk(texts[i], done[i], count, tables[i], request(texts[i], id=i)) for i, count in enumerate(counts)]
+        done = [before + count for before, count in zip(done, counts, strict=True)]
+        for row, own, end in zip(run(decoder, kv, chunks), expected, done, strict=True):
+            torch.testing.assert_close(row, own[end - 1], atol=1e-10, rtol=1e-10)
 
 
 def test_factors_of_embeddings_are_those_of_transformers_in_narrow_types_and_unrounded_in_float64(

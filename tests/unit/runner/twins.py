@@ -56,6 +56,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama-head-dim": ("Llama", {"head_dim": 16}),
+    "mistral": ("Mistral", {"sliding_window": None}),
     "mistral-window": ("Mistral", {"sliding_window": 9}),
     "qwen2-bias": ("Qwen2", {}),
     "qwen2-some-windows": ("Qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}),

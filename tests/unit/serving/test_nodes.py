@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.params import SamplingParams
 from chairlift.live.nodes.feed import MembersFeed
-from chairlift.live.processes.child import Child
+from chairlift.live.processes.child import STOP, Child
 from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.curve import Curve
 from chairlift.serving.agent import agent_main
@@ -56,6 +56,7 @@ class Cluster:
         self.folder = folder_at(path / "server")
         self.join = f"127.0.0.1:{free_port()}"
         self.engines: list[Restarted] = []
+        self.agents: list[Child] = []
         self._path = path
 
     def start_list(self) -> Child:
@@ -64,12 +65,19 @@ class Cluster:
         child.wait_ready()
         return child
 
-    async def add_node(self, stack: AsyncExitStack) -> None:
+    async def add_node(self, stack: AsyncExitStack) -> Callable[[], Child]:
+        """What starts its agent, again after the first."""
         folder = folder_at(self._path / f"node-{len(self.engines)}")
         public = f"tcp://127.0.0.1:{free_port()}"
         folder.steps(0).symlink_to(note_at(folder.address(0)).path)
         self.engines.append(await stack.enter_async_context(Restarted(folder.address(0), public, KEY)))
-        stack.enter_context(running(Child("agent", agent_main, self.node_model(), folder, [public])))
+
+        def start_agent() -> Child:
+            agent = Child("agent", agent_main, self.node_model(), folder, [public])
+            return stack.enter_context(running(agent))
+
+        self.agents.append(start_agent())
+        return start_agent
 
     def node_model(self, key: str = KEY) -> ResolvedModel:
         return find_model(Settings(join=self.join, cluster_key=key))
@@ -120,6 +128,20 @@ async def test_a_request_that_crashes_a_node_meets_no_other_as_its_agent_tells(
         (output,) = await Heard(client, [1, POISON, 2], SamplingParams(max_tokens=5)).all()
         assert "ended the engine" in (output.error or "")
         assert sorted(engine.num_deaths > 0 for engine in cluster.engines) == [False, True]
+
+
+async def test_a_node_that_has_left_and_comes_back_takes_requests(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(running(cluster.start_list()))
+        start_agent = await cluster.add_node(stack)
+        client = await stack.enter_async_context(front_end(cluster))
+        await until(lambda: num_ready(client) == 1)
+        cluster.agents[0].tell(STOP)  # it drains the engine
+        await until(lambda: not client.loads() and not cluster.agents[0].process.is_alive())
+        cluster.engines[0].kill()  # the next is not drained
+        start_agent()
+        await until(lambda: num_ready(client) == 1)
 
 
 def test_an_agent_with_another_key_ends_with_a_line(tmp_path: Path) -> None:

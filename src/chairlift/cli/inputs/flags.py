@@ -6,11 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.config.options.resolve import DEFAULTS, OPTIONS, Option, resolve
+from chairlift.config.options.foreign.names import Foreign
+from chairlift.config.options.foreign.table import FOREIGN
+from chairlift.config.options.resolve import DEFAULTS, OPTIONS, Option, option_named, resolve, with_our_names
 from chairlift.config.options.values import Parser
 from chairlift.config.settings import Group, Settings
 from chairlift.core.errors import InvalidConfig
@@ -28,23 +31,32 @@ _TITLES: dict[Group, str] = {
 }
 
 
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    """MODEL, for a command whose flags have --model too."""
+    parser.add_argument("which", nargs="?", metavar="MODEL", help=option_named("model").help)
+
+
 def add_option_flags(parser: argparse.ArgumentParser, *groups: Group, without: Collection[str] = ()) -> None:
     """Adds --config and every option of these groups, except those that the command defines itself."""
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="read options from this YAML file, ours or llm-serving's"
     )
     added = []
+    has_argument = any(action.dest == "which" for action in parser._actions)
     for group in groups:
         section = parser.add_argument_group(_TITLES[group])
         for option in OPTIONS:
             if option.group == group and option.name not in without:
-                _add_flag(section, option)
+                is_same = option.name == "model" and has_argument
+                _add_flag(section, replace(option, help="same as the argument MODEL") if is_same else option)
                 added.append(option.name)
+    others = [foreign for foreign in FOREIGN if foreign.option in added or ("model" in groups and not foreign.option)]
+    added += [foreign.name for foreign in others if _add_foreign_flag(parser, foreign)]
     parser.set_defaults(option_names=tuple(added))
 
 
 def settings_from(options: argparse.Namespace) -> Settings:
-    return resolve(flags_of(options), options.config, os.environ)
+    return resolve(_given(options), options.config, os.environ)
 
 
 def warned_settings(options: argparse.Namespace) -> Settings:
@@ -73,8 +85,41 @@ def warn(warnings: Iterable[str]) -> None:
 
 
 def flags_of(options: argparse.Namespace) -> dict[str, object]:
-    """The options given as flags; a command's own flag of the same name is not one."""
-    return {name: getattr(options, name) for name in options.option_names}
+    """The options given as flags, by our names; a command's own flag of the same name is not one."""
+    return with_our_names(_given(options)).values
+
+
+def arguments_of(options: argparse.Namespace) -> list[str]:
+    """The options given as flags, for another process."""
+    arguments = [] if options.config is None else ["--config", str(options.config)]
+    for name, value in flags_of(options).items():
+        flag = option_named(name).flag
+        if isinstance(value, bool):
+            arguments.append(flag if value else flag.replace("--", "--no-", 1))
+        elif value is not None:
+            arguments += [
+                word for each in (value if isinstance(value, list) else [value]) for word in (flag, str(each))
+            ]
+    return arguments
+
+
+def _given(options: argparse.Namespace) -> dict[str, object]:
+    given = {name: getattr(options, name) for name in options.option_names}
+    which = getattr(options, "which", None)
+    if which is not None:
+        if given["model"] not in (None, which):
+            raise InvalidConfig(f"MODEL {which} and --model {given['model']} are different models: give one of them")
+        given["model"] = which
+    elif given.get("model") is None:
+        _check_not_taken(given.get("served_model_name"))
+    return given
+
+
+def _check_not_taken(names: object) -> None:
+    """Refuses a MODEL that stands behind the served names and would be one of them."""
+    last = names[-1] if isinstance(names, list) and len(names) > 1 else ""
+    if "/" in last or (last and Path(last).exists()):
+        raise InvalidConfig(f"--served-model-name: {last} would be another name; give MODEL before the options")
 
 
 def parsed(options: argparse.Namespace, name: str, parse: Parser) -> Any:
@@ -121,8 +166,29 @@ def _add_flag(section: argparse._ArgumentGroup, option: Option) -> None:
     default = DEFAULTS[option.name]
     if option.hint:
         shown = "" if default in (None, ()) or "default:" in option.help else f" (default: {default})"
-        action = "append" if default == () else "store"
-        section.add_argument(option.flag, metavar=option.hint, help=option.help + shown, action=action)
+        several: dict[str, Any] = (
+            {"action": "extend", "nargs": "+"} if option.hint.endswith(" ...") else {"action": "append"}
+        )
+        hint = option.hint.removesuffix(" ...")
+        section.add_argument(option.flag, metavar=hint, help=option.help + shown, **(several if default == () else {}))
     else:
         shown = f" (default: {'on' if default else 'off'})"
         section.add_argument(option.flag, action=argparse.BooleanOptionalAction, help=option.help + shown)
+
+
+_FOREIGN_ACTIONS: dict[str, dict[str, Any]] = {
+    "value": {},
+    "values": {"nargs": "+", "action": "extend"},
+    "optional": {"nargs": "?", "const": True},
+    "switch": {"action": argparse.BooleanOptionalAction},
+    "constant": {"action": "store_const", "const": True},
+}
+
+
+def _add_foreign_flag(parser: argparse.ArgumentParser, foreign: Foreign) -> bool:
+    """Hidden in the help; not where the command has flags of these names."""
+    taken = {flag for action in parser._actions for flag in action.option_strings}
+    flags = [flag for flag in foreign.flags if flag not in taken]
+    if flags:
+        parser.add_argument(*flags, dest=foreign.name, help=argparse.SUPPRESS, **_FOREIGN_ACTIONS[foreign.shape])
+    return bool(flags)

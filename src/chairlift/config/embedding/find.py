@@ -73,6 +73,8 @@ def _encoder(
     encoder, pooling = family.read(config, num_labels)
     hidden = config.size("hidden_size")
     positions = config.size("max_position_embeddings", 8192) - encoder.first_position
+    if positions < 1:
+        raise config.bad("max_position_embeddings", f"must be above {encoder.first_position}, where positions begin")
     embedding = EmbeddingConfig(
         task=own,
         encoder=encoder,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from chairlift.config.embedding.bert import EncoderFamily, read_activation, read_heads
 from chairlift.config.embedding.declared import EncoderConfig, EncoderLayerSpec, EncoderNames, HeadSpec, Pooling
 from chairlift.config.families.reading import num_layers
-from chairlift.config.families.rope import rotation_at
+from chairlift.config.families.rope import read_rotations
 from chairlift.config.fields import Fields
 from chairlift.config.model import Rotation
 
@@ -36,20 +36,14 @@ def _kinds(config: Fields) -> list[str]:
     given = config.get("layer_types")
     if given is None:
         return [_LOCAL if index % every else _FULL for index in range(count)]
-    if not isinstance(given, list) or len(given) != count or any(kind not in _THETAS for kind in given):
+    if not isinstance(given, list) or len(given) != count or any(kind not in (_FULL, _LOCAL) for kind in given):
         raise config.bad("layer_types", f"must name each of the {count} layers {_FULL} or {_LOCAL}")
     return list(given)
 
 
 def _rotations(config: Fields) -> dict[str, Rotation]:
-    thetas = {kind: config.positive(key, default) for kind, (key, default) in _THETAS.items()}
-    given = config.get("rope_parameters")
-    if given is None:
-        return {kind: Rotation(theta=theta) for kind, theta in thetas.items()}
-    if not isinstance(given, dict):
-        raise config.bad("rope_parameters", "must be a map")
-    maps = Fields(f"{config.origin}: rope_parameters", given)
-    return {kind: rotation_at(maps, kind, theta) for kind, theta in thetas.items()}
+    thetas = [config.positive(*each) for each in _THETAS.values()]
+    return dict(zip(_THETAS, read_rotations(config, *thetas), strict=True))
 
 
 def _modernbert(config: Fields, num_labels: int) -> tuple[EncoderConfig, Pooling]:

@@ -95,7 +95,7 @@ def _pooling(config: Fields) -> Pooling:
         names = [key.removeprefix(_OLDER) for key, is_on in older.items() if is_on is True] or ["mean_tokens"]
         given = [_OLDER_NAMES.get(name, name) for name in names]
     modes = given if isinstance(given, list) else [given]
-    if len(modes) != 1 or modes[0] not in _POOLINGS:
+    if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in _POOLINGS:
         ways = ", ".join(_POOLINGS)
         shown = " and ".join(map(str, modes))[:80]
         raise InvalidConfig(f"{config.origin}: pooling_mode {shown} is not supported; supported: one of {ways}")
@@ -128,7 +128,7 @@ def _read_settings(config: Fields, found: Found) -> None:
         raise config.bad("prompts", "must be texts by name")
     found.prompts = tuple((str(name), text) for name, text in prompts.items())
     default = config.get("default_prompt_name")
-    if default is not None and default not in prompts:
+    if default is not None and (not isinstance(default, str) or default not in prompts):
         raise config.bad("default_prompt_name", "must be one of the prompts")
     found.default_prompt = default
     similarity = config.get("similarity_fn_name") or "cosine"

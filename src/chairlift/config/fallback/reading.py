@@ -18,7 +18,7 @@ _LENGTH = (
 )  # fmt: skip
 _LAYER_KINDS = ("layer_types", "layers_block_type", "block_types")
 # Layers whose memory is keys and values, all of them or a window; or that have none.
-_WITH_KEYS = frozenset({"full_attention", "sliding_attention", "attention", "moe", "mlp", "dense", "sparse"})
+_WITH_KEYS = ("full_attention", "sliding_attention", "attention", "moe", "mlp", "dense", "sparse")
 # Keys of recurrent layers, in files that do not name the kinds of their layers.
 _RECURRENT = (
     "ssm_state_size", "state_size", "mamba_d_state", "mamba_d_conv", "conv_kernel", "conv_kernel_size", "conv_L_cache",

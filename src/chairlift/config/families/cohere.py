@@ -4,10 +4,12 @@ from dataclasses import replace
 
 from chairlift.config.families.family import Family
 from chairlift.config.families.reading import (
+    all_but_last,
     num_layers,
     read_attention,
     read_model,
     require,
+    turned_if_windowed,
     with_layers,
     with_pattern,
     with_windows,
@@ -29,11 +31,10 @@ def _cohere2(config: Fields) -> ModelConfig:
     require(config, "order_of_interleaved_layers", "local_attn_first")
     attention = read_attention(config, num_kv_heads=config.size("num_attention_heads"))
     pattern = config.size("sliding_window_pattern", _PATTERN)
-    sliding = [(layer + 1) % pattern != 0 for layer in range(num_layers(config))]
-    attentions = with_windows(config, attention, sliding, _WINDOW)
-    attentions = tuple(spec if spec.window else replace(spec, rotation=None) for spec in attentions)
+    sliding = all_but_last(pattern, num_layers(config))
+    attentions = turned_if_windowed(with_windows(config, attention, sliding, _WINDOW))
     model = with_layers(
-        read_model(config, attentions, max_len=8192, is_tied=True, eps="layer_norm_eps"), is_parallel=True
+        read_model(config, attentions, max_len=8192, is_tied=True, eps=1e-5, eps_key="layer_norm_eps"), is_parallel=True
     )
     return replace(model, has_centred_norms=True, logit_factor=config.positive("logit_scale", _LOGITS))
 

@@ -8,6 +8,7 @@ from chairlift.config.families.reading import (
     read_attention,
     read_model,
     require,
+    turned_if_windowed,
     with_layers,
     with_pattern,
     with_windows,
@@ -29,8 +30,9 @@ def _exaone4(config: Fields) -> ModelConfig:
     sliding = [pattern[layer % len(pattern)] for layer in range(num_layers(config))]
     attentions = with_windows(config, attention, sliding, _WINDOW)
     if has_windows:
-        attentions = tuple(spec if spec.window else replace(spec, rotation=None) for spec in attentions)
-    return with_layers(read_model(config, attentions, max_len=2048, has_norm_after=True), has_norm_before=False)
+        attentions = turned_if_windowed(attentions)
+    model = read_model(config, attentions, max_len=2048, has_norm_after=True, eps=1e-5)
+    return with_layers(model, has_norm_before=False)
 
 
 def _pattern(config: Fields) -> list[bool]:

@@ -8,10 +8,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from chairlift.config.families.family import Family
-from chairlift.config.families.reading import num_layers, read_attention, read_model, refuse_true, require, with_windows
-from chairlift.config.families.rope import older_rotation, refuse_other, refuse_other_theta, rotation_at
+from chairlift.config.families.reading import (
+    all_but_last,
+    num_layers,
+    read_attention,
+    read_model,
+    refuse_true,
+    require,
+    with_layers,
+    with_pattern,
+    with_windows,
+)
+from chairlift.config.families.rope import read_rotations, refuse_other_theta
 from chairlift.config.fields import Fields
-from chairlift.config.model import HF_NAMES, AttentionSpec, LayerSpec, ModelConfig, Rotation
+from chairlift.config.model import HF_NAMES, AttentionSpec, ModelConfig, Rotation
 
 _NAMES = replace(
     HF_NAMES,
@@ -30,18 +40,19 @@ _LARGEST = {"gemma2": 46, "gemma3": 62}  # layers
 
 def _gemma2(config: Fields) -> ModelConfig:
     attention = replace(_attention(config), cap=_cap(config, "attn_logit_softcapping", 50.0))
-    attentions = with_windows(config, attention, _sliding(config, _PATTERN["gemma2"]), _WINDOW)
+    attentions = with_windows(config, attention, all_but_last(_PATTERN["gemma2"], num_layers(config)), _WINDOW)
     return _model(config, attentions, _cap(config, "final_logit_softcapping", 30.0))
 
 
 def _gemma3(config: Fields) -> ModelConfig:
     if config.get("attn_logit_softcapping") is not None:
         raise config.bad("attn_logit_softcapping", "must be null")
-    full, local = _rotations(config)
+    theta, local_theta = config.positive("rope_theta", _THETA), config.positive("rope_local_base_freq", _LOCAL_THETA)
+    full, local = read_rotations(config, theta, local_theta)
+    refuse_other_theta(config, "rope_local_base_freq", local)
     attention = replace(_attention(config, full), has_qk_norm=True)
     pattern = config.size("sliding_window_pattern", config.size("_sliding_window_pattern", _PATTERN["gemma3"]))
-    sliding = _sliding(config, pattern)
-    windowed = with_windows(config, attention, sliding, _WINDOW)
+    windowed = with_windows(config, attention, all_but_last(pattern, num_layers(config)), _WINDOW)
     attentions = [replace(spec, rotation=local) if spec.window else spec for spec in windowed]
     return _model(config, attentions, _cap(config, "final_logit_softcapping", 0.0))
 
@@ -51,27 +62,9 @@ def _attention(config: Fields, rotation: Rotation | None = None) -> AttentionSpe
     return replace(attention, scale=config.positive("query_pre_attn_scalar", 256.0) ** -0.5)
 
 
-def _sliding(config: Fields, pattern: int) -> list[bool]:
-    return [(layer + 1) % pattern != 0 for layer in range(num_layers(config))]
-
-
 def _cap(config: Fields, key: str, default: float) -> float:
     """Null means none; where the key is absent there is the default."""
     return 0.0 if config.get(key, default) is None else config.number(key, default)
-
-
-def _rotations(config: Fields) -> tuple[Rotation, Rotation]:
-    """Without a window and with one."""
-    theta, local = config.positive("rope_theta", _THETA), config.positive("rope_local_base_freq", _LOCAL_THETA)
-    if (given := config.get("rope_parameters")) is None:
-        return older_rotation(config, theta), Rotation(theta=local)
-    if not isinstance(given, dict):
-        raise config.bad("rope_parameters", "must be a map")
-    kinds = Fields(f"{config.origin}: rope_parameters", given)
-    full, windowed = rotation_at(kinds, "full_attention", theta), rotation_at(kinds, "sliding_attention", local)
-    refuse_other(config, full)
-    refuse_other_theta(config, "rope_local_base_freq", windowed)
-    return full, windowed
 
 
 def _model(config: Fields, attentions: Sequence[AttentionSpec], cap: float) -> ModelConfig:
@@ -91,15 +84,10 @@ def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
     local = replace(full, window=metadata.size("attention.sliding_window", _WINDOW))
     if kind == "gemma3":
         local = replace(local, rotation=Rotation(theta=metadata.positive("rope.freq_base_swa", _LOCAL_THETA)))
-
-    def layer(index: int) -> LayerSpec:
-        feed_forward = replace(config.layers[0].feed_forward, activation="gelu_tanh")
-        attention = full if (index + 1) % _PATTERN[kind] == 0 else local
-        return LayerSpec(attention=attention, feed_forward=feed_forward, has_norm_after=True)
-
+    feed_forward = replace(config.layers[0].feed_forward, activation="gelu_tanh")
+    model = with_layers(config, feed_forward=feed_forward, has_norm_after=True)
     return replace(
-        config,
-        layers=tuple(layer(index) for index in range(config.num_layers)),
+        with_pattern(metadata, model, local, full, _PATTERN[kind]),
         embedding_factor=config.hidden_size**0.5,
         logit_cap=metadata.number("final_logit_softcapping", 0.0),
     )

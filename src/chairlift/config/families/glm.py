@@ -15,13 +15,14 @@ _NAMES = replace(
     after_feed_forward="post_mlp_layernorm",
     has_paired_rows=True,
 )
+_EPS = 1.5625e-07  # of norms, where a configuration does not say
 
 
 def _glm4(config: Fields) -> ModelConfig:
     require(config, "hidden_act", "silu")
     attention = read_attention(config, num_kv_heads=2, head_dim=128, turning=Turning(share=0.5))
     attention = replace(attention, has_bias=config.flag("attention_bias", True), has_output_bias=False)
-    return read_model(config, [attention] * num_layers(config), has_norm_after=True)
+    return read_model(config, [attention] * num_layers(config), has_norm_after=True, eps=_EPS)
 
 
 def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from chairlift.config.families.family import Family
 from chairlift.config.families.mixtures.experts import experts_of_gguf
 from chairlift.config.families.reading import num_layers, read_attention, read_model, require, with_windows
+from chairlift.config.families.rope import THETA
 from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig
 
@@ -23,13 +24,15 @@ def _mistral(config: Fields) -> ModelConfig:
     return read_mistral(config, _MISTRAL_WINDOW)
 
 
-def read_mistral(config: Fields, window: int | None) -> ModelConfig:
-    """window: where the configuration does not say."""
+def read_mistral(
+    config: Fields, window: int | None, theta: float = THETA, eps: float = 1e-6
+) -> ModelConfig:  # fmt: skip
+    """The others: where the configuration does not say."""
     require(config, "hidden_act", "silu")
     has_window = config.get("sliding_window", window) is not None
     sliding = [has_window] * num_layers(config)
-    attentions = with_windows(config, read_attention(config), sliding, window)
-    return read_model(config, attentions)
+    attentions = with_windows(config, read_attention(config, theta=theta), sliding, window)
+    return read_model(config, attentions, eps=eps)
 
 
 def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:

@@ -11,7 +11,7 @@ from chairlift.config.families.reading import (
     with_attention,
     with_windows,
 )
-from chairlift.config.families.rope import Turning
+from chairlift.config.families.rope import Turning, rotation_map
 from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig, QueryGrowth
 
@@ -22,17 +22,12 @@ def _ministral3(config: Fields) -> ModelConfig:
     require(config, "hidden_act", "silu")
     attention = read_attention(config, num_kv_heads=8, head_dim=128, turning=Turning(own_keys=_OWN_KEYS))
     sliding = [config.get("sliding_window") is not None] * num_layers(config)
-    return with_attention(
-        read_model(config, with_windows(config, attention, sliding)), growth=_growth(config)
-    )  # fmt: skip
+    model = read_model(config, with_windows(config, attention, sliding), eps=1e-5)
+    return with_attention(model, growth=_growth(config))
 
 
 def _growth(config: Fields) -> QueryGrowth | None:
-    key = "rope_scaling" if config.get("rope_parameters") is None else "rope_parameters"
-    values = config.get(key)
-    if not isinstance(values, dict):
-        raise config.bad(key, "must be a map, with rope_type and what belongs to it")
-    rope = Fields(f"{config.origin}: {key}", values)
+    rope = rotation_map(config)
     beta = rope.number("llama_4_scaling_beta", 0.0)
     return QueryGrowth(beta=beta, length=rope.size("original_max_position_embeddings")) if beta else None
 

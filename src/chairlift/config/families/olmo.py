@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from chairlift.config.families.family import Family
 from chairlift.config.families.reading import (
+    all_but_last,
     num_layers,
     read_attention,
     read_model,
@@ -17,7 +18,7 @@ from chairlift.config.families.reading import (
     with_pattern,
     with_windows,
 )
-from chairlift.config.families.rope import older_rotation, refuse_other, rotation_at
+from chairlift.config.families.rope import read_rotations
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, AttentionSpec, ModelConfig, Rotation
 
@@ -32,29 +33,16 @@ def _olmo2(config: Fields) -> ModelConfig:
 
 
 def _olmo3(config: Fields) -> ModelConfig:
-    full, local = _rotations(config)
-    attention = read_attention(config, num_kv_heads=config.size("num_attention_heads"), rotation=full)
-    sliding = [(layer + 1) % _PATTERN != 0 for layer in range(num_layers(config))]
-    attentions = with_windows(config, attention, sliding, _WINDOW)
-    return _model(config, [replace(spec, rotation=local) if spec.window else spec for spec in attentions])
-
-
-def _rotations(config: Fields) -> tuple[Rotation, Rotation]:
-    """Without a window and with one."""
     theta = config.positive("rope_theta", _THETA)
-    if (given := config.get("rope_parameters")) is None:
-        return older_rotation(config, theta), Rotation(theta=theta)
-    if not isinstance(given, dict):
-        raise config.bad("rope_parameters", "must be a map")
-    kinds = Fields(f"{config.origin}: rope_parameters", given)
-    full, local = rotation_at(kinds, "full_attention", theta), rotation_at(kinds, "sliding_attention", theta)
-    refuse_other(config, full)
-    return full, local
+    full, local = read_rotations(config, theta, theta)
+    attention = read_attention(config, num_kv_heads=config.size("num_attention_heads"), rotation=full)
+    attentions = with_windows(config, attention, all_but_last(_PATTERN, num_layers(config)), _WINDOW)
+    return _model(config, [replace(spec, rotation=local) if spec.window else spec for spec in attentions])
 
 
 def _model(config: Fields, attentions: Sequence[AttentionSpec]) -> ModelConfig:
     require(config, "hidden_act", "silu")
-    model = read_model(config, attentions, max_len=2048, has_norm_after=True)
+    model = read_model(config, attentions, max_len=2048, has_norm_after=True, eps=1e-5)
     return with_layers(with_attention(model, has_wide_qk_norm=True), has_norm_before=False)
 
 

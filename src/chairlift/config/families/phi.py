@@ -18,7 +18,7 @@ def _phi3(config: Fields) -> ModelConfig:
     heads = config.size("num_attention_heads")
     attention = read_attention(config, num_kv_heads=heads, turning=Turning(share=1.0))
     sliding = [config.get("sliding_window") is not None] * num_layers(config)
-    return read_model(config, with_windows(config, attention, sliding))
+    return read_model(config, with_windows(config, attention, sliding), eps=1e-5)
 
 
 def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:

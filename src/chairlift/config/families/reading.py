@@ -44,6 +44,8 @@ def read_attention(
 
 def _head_dim(config: Fields, heads: int, default: int | None) -> int:
     hidden = config.size("hidden_size")
+    if "head_dim" in config.values:
+        default = None  # null there means an equal share of the hidden size
     if config.get("head_dim") is None and default is None and hidden % heads:
         raise config.bad("hidden_size", f"must be a multiple of num_attention_heads {heads}")
     head_dim = config.size("head_dim", default or hidden // heads)
@@ -69,11 +71,22 @@ def with_windows(
     return tuple(replace(attention, window=window) if is_sliding else attention for is_sliding in sliding)
 
 
+def all_but_last(size: int, count: int) -> list[bool]:
+    """Of each of so many layers, whether it is not the last of a group of `size`."""
+    return [(layer + 1) % size != 0 for layer in range(count)]
+
+
+def turned_if_windowed(attentions: Sequence[AttentionSpec]) -> tuple[AttentionSpec, ...]:
+    """Those without a window lose their rotation."""
+    return tuple(spec if spec.window else replace(spec, rotation=None) for spec in attentions)
+
+
 def read_model(
     config: Fields, attentions: Sequence[AttentionSpec], *, max_len: int | None = None, is_tied: bool = False,
-    activation: str = "silu", has_norm_after: bool = False, eps: str = "rms_norm_eps",
+    activation: str = "silu", has_norm_after: bool = False, eps: float = 1e-6, eps_key: str = "rms_norm_eps",
 ) -> ModelConfig:  # fmt: skip
-    """A declaration of layers with these attentions; a family replaces in it what differs. eps: the key of norms'."""
+    """A declaration of layers with these attentions; a family replaces in it what differs. eps: of norms, where the
+    configuration does not say."""
     refuse_true(config, "rope_interleaved")
     feed_forward = FeedForwardSpec(
         width=config.size("intermediate_size"), activation=activation, has_bias=config.flag("mlp_bias", False)
@@ -87,7 +100,7 @@ def read_model(
             LayerSpec(attention=attention, feed_forward=feed_forward, has_norm_after=has_norm_after)
             for attention in attentions
         ),
-        rms_norm_eps=config.positive(eps, 1e-6 if eps == "rms_norm_eps" else 1e-5),
+        rms_norm_eps=config.positive(eps_key, eps),
         is_tied=config.flag("tie_word_embeddings", is_tied),
     )
 
@@ -116,7 +129,7 @@ def with_pattern(
         sliding = [bool(each) for each in given]
     else:
         size = metadata.size(key, size)
-        sliding = [(layer + 1) % size != 0 for layer in range(count)]
+        sliding = all_but_last(size, count)
     layers = (
         replace(layer, attention=local if has_window else full)
         for layer, has_window in zip(model.layers, sliding, strict=True)

@@ -52,6 +52,28 @@ def read_rotation(config: Fields, turning: Turning = WHOLE, theta: float = THETA
     return rotation
 
 
+def read_rotations(config: Fields, theta: float, local_theta: float) -> tuple[Rotation, Rotation]:
+    """Of layers without a window, and of those with one, which older files do not scale; thetas: where the
+    configuration does not say."""
+    if (given := config.get("rope_parameters")) is None:
+        return older_rotation(config, theta), Rotation(theta=local_theta)
+    if not isinstance(given, dict):
+        raise config.bad("rope_parameters", "must be a map")
+    kinds = Fields(f"{config.origin}: rope_parameters", given)
+    full, local = rotation_at(kinds, "full_attention", theta), rotation_at(kinds, "sliding_attention", local_theta)
+    refuse_other(config, full)
+    return full, local
+
+
+def rotation_map(config: Fields) -> Fields:
+    """The settings of a family whose rotation is never the plain one."""
+    key = "rope_scaling" if config.get("rope_parameters") is None else "rope_parameters"
+    values = config.get(key)
+    if not isinstance(values, dict):
+        raise config.bad(key, "must be a map, with rope_type and what belongs to it")
+    return Fields(f"{config.origin}: {key}", values)
+
+
 def older_rotation(config: Fields, theta: float, turning: Turning = WHOLE) -> Rotation:
     """From rope_scaling, where it is given."""
     if config.get("rope_scaling") is None:

@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from chairlift.config.families.family import Family
-from chairlift.config.families.reading import num_layers, read_attention, read_model, require, with_windows
+from chairlift.config.families.reading import (
+    all_but_last,
+    num_layers,
+    read_attention,
+    read_model,
+    require,
+    with_windows,
+)
 from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig
 
@@ -27,15 +34,16 @@ def _turns(config: Fields) -> list[bool]:
     """Whether each layer has a rotation; the key means those that have one, whatever it is called."""
     count, interval = num_layers(config), config.size("no_rope_layer_interval", _INTERVAL)
     if (given := config.get("no_rope_layers")) is None:
-        return [(layer + 1) % interval != 0 for layer in range(count)]
+        return all_but_last(interval, count)
     if not isinstance(given, list) or len(given) != count or any(each not in (0, 1) for each in given):
         raise config.bad("no_rope_layers", f"must be 0 or 1 for each of the {count} layers")
     return [bool(each) for each in given]
 
 
 def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
-    still = replace(config.layers[0], attention=replace(config.layers[0].attention, rotation=None))
-    layers = tuple(still if index % _INTERVAL == _INTERVAL - 1 else layer for index, layer in enumerate(config.layers))
+    layer = config.layers[0]
+    still = replace(layer, attention=replace(layer.attention, rotation=None))
+    layers = tuple(layer if has_turn else still for has_turn in all_but_last(_INTERVAL, config.num_layers))
     return replace(config, layers=layers, names=replace(config.names, has_paired_rows=True))
 
 

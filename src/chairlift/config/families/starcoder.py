@@ -26,7 +26,9 @@ def _starcoder2(config: Fields) -> ModelConfig:
     attention = replace(read_attention(config, num_kv_heads=2), has_bias=has_bias, has_output_bias=has_bias)
     sliding = [config.get("sliding_window") is not None] * num_layers(config)
     attentions = with_windows(config, attention, sliding)
-    model = read_model(config, attentions, max_len=4096, is_tied=True, activation="gelu_tanh", eps="norm_epsilon")
+    model = read_model(
+        config, attentions, max_len=4096, is_tied=True, activation="gelu_tanh", eps=1e-5, eps_key="norm_epsilon"
+    )
     return _with_inner(replace(model, has_centred_norms=True, has_norm_biases=True), has_bias)
 
 

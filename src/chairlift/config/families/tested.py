@@ -5,7 +5,7 @@ Made from the tests by tests/unit/config/families_tested.py, which says how; a t
 
 TESTED: dict[str, tuple[str, ...]] = {
     "LlamaForCausalLM": ("twin", "exact", "gguf", "ckpt", "ranks", "gpu"),
-    "MistralForCausalLM": ("twin", "exact", "ranks", "gpu"),
+    "MistralForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "Qwen2ForCausalLM": ("twin", "exact", "gguf", "ckpt", "ranks", "gpu"),
     "Qwen3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "Gemma2ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),

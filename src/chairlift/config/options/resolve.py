@@ -2,21 +2,23 @@
 
     max_running     --max-running     max_running: (or max-running:)     CHAIRLIFT_MAX_RUNNING
 
-Always: a flag wins over YAML, YAML over the environment, the environment over the preset that one of these names, the
-preset over the default. An unknown name or a bad value is refused with the option's name and what is allowed. Does not
-know how flags are parsed or files are found.
+Always: a flag wins over the environment, the environment over YAML, YAML over the preset that one of these names, the
+preset over the default. An unknown name or a bad value is refused with the option's name and what is allowed; flags and
+YAML may use other engines' names. Does not know how flags are parsed or files are found.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from chairlift.config.fields import shown
 from chairlift.config.options import llm_serving
+from chairlift.config.options.foreign.names import Foreign
+from chairlift.config.options.foreign.table import BY_NAME as FOREIGN_BY_NAME
 from chairlift.config.options.presets import NONE, PRESETS
 from chairlift.config.options.values import Parser, did_you_mean
 from chairlift.config.settings import Group, Settings
@@ -44,9 +46,18 @@ class Option:
         return _PREFIX + self.name.upper()
 
 
+class OurNames(NamedTuple):
+    values: dict[str, object]
+    needless: list[str]
+
+
 OPTIONS = tuple(Option(field.name, **field.metadata) for field in fields(Settings) if field.metadata)
 _BY_NAME = {option.name: option for option in OPTIONS}
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Settings) if field.name in _BY_NAME}
+
+
+def option_named(name: str) -> Option:
+    return _BY_NAME[name]
 
 
 def resolve(
@@ -55,14 +66,20 @@ def resolve(
     """Settings from the three places a value may come from; a flag that is None was not given."""
     document = {} if config is None else _read_yaml(config)
     translation = None
+
+    def in_file(name: str) -> str:
+        return f"{config}: {name}"
+
     if config is not None and llm_serving.is_llm_serving(document):
         translation = llm_serving.translate(document, config)
     named = {option.environment: option.name for option in OPTIONS}
     from_environment = {named[key]: value for key, value in environment.items() if key in named and value != ""}
+    flags, ignored = with_our_names(flags)
+    written, also_ignored = with_our_names(translation.values if translation else document, in_file)
     given = _merge(
+        _parse(written, in_file, llm_serving.SECTIONS),
         _parse(from_environment, lambda name: _BY_NAME[name].environment),
-        _parse(translation.values if translation else document, lambda name: f"{config}: {name}", llm_serving.SECTIONS),
-        _parse(flags, lambda name: _BY_NAME[name].flag if name in _BY_NAME else name),
+        _parse(flags, _as_flag),
     )
     preset = given.get("preset", NONE)
     values = _merge(_parse(PRESETS[preset], lambda name: f"preset {preset}: {name}"), given)
@@ -71,12 +88,45 @@ def resolve(
         for key in environment
         if key.startswith(_PREFIX) and key not in named
     )
+    warnings += (*ignored, *also_ignored)
     if translation is None:
         return Settings(**values, warnings=warnings)
     warnings += translation.warnings
-    # A flag that asks for more than the model has stays a mistake.
-    can_clip = flags.get("max_model_len") is None
+    # A flag or a variable that asks for more than the model has stays a mistake.
+    can_clip = flags.get("max_model_len") is None and "max_model_len" not in from_environment
     return Settings(**values, compat=replace(translation.compat, can_clip_max_model_len=can_clip), warnings=warnings)
+
+
+def _as_flag(name: str) -> str:
+    if name in _BY_NAME:
+        return _BY_NAME[name].flag
+    return FOREIGN_BY_NAME[name].flags[0] if name in FOREIGN_BY_NAME else name
+
+
+def with_our_names(given: Mapping[str, object], said: Callable[[str], str] = _as_flag) -> OurNames:
+    """Values by our names instead of other engines', and a warning for each that is not needed."""
+    found = {key: value for key, value in given.items() if _foreign(key) is None}
+    known = {str(key).replace("-", "_") for key, value in found.items() if value is not None}
+    needless: list[str] = []
+    for key, value in given.items():
+        foreign = _foreign(key)
+        if foreign is None or value is None:
+            continue
+        if foreign.is_needless:
+            needless.append(f"{said(key)} is ignored: {foreign.note}")
+        elif not foreign.option:
+            raise InvalidConfig(f"{said(key)}: {foreign.note}")
+        elif foreign.option in known:
+            raise InvalidConfig(f"{said(key)} is {said(foreign.option)} here: give one of them")
+        else:
+            known.add(foreign.option)
+            found[foreign.option] = foreign.value(value)
+    return OurNames(found, needless)
+
+
+def _foreign(key: str) -> Foreign | None:
+    name = str(key).replace("-", "_")
+    return None if name in _BY_NAME else FOREIGN_BY_NAME.get(name)
 
 
 def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:

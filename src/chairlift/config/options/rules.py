@@ -9,6 +9,7 @@ keep state.
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -83,11 +84,12 @@ def rule_text(option: str) -> Parser:
 
 
 def summary(option: str, given: str) -> str:
-    """What a rule does: the first line of its module."""
+    """What a rule does: the first sentence of its module."""
     name = given.partition(":")[0]
     rule = RULE_KINDS[option].known.get(name)
     module = sys.modules.get(name) if rule is None else inspect.getmodule(rule)
-    return (getattr(module, "__doc__", None) or "").partition("\n")[0]
+    paragraph = " ".join((getattr(module, "__doc__", None) or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
 
 
 def parameters(rule: type) -> dict[str, inspect.Parameter]:

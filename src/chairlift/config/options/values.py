@@ -62,6 +62,33 @@ def named_folders(value: object) -> tuple[tuple[str, Path], ...]:
     return tuple(found)
 
 
+def names(value: object) -> tuple[str, ...]:
+    """Text with commas between the names, or a list of such texts."""
+    given = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else [None]
+    found = [name.strip() for each in given for name in text(each).split(",")]
+    if not all(found) or len(set(found)) != len(found):
+        raise ValueError("must be names, each of them once")
+    return tuple(found)
+
+
+def template_text(value: object) -> str:
+    """The template that a file holds, or that is given itself."""
+    given = text(value)
+    if "{{" in given or "{%" in given:
+        return given
+    try:
+        return Path(given).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError("must be a readable file with a Jinja template, or the template itself") from error
+
+
+def url_path(value: object) -> str:
+    found = "/" + text(value).strip("/")
+    if not re.fullmatch(r"(/[\w.~-]+)+", found, re.ASCII):
+        raise ValueError("must be a path such as /llm")
+    return found
+
+
 def new_file(value: object) -> Path:
     if (path := _path(value)).is_dir() or not path.parent.is_dir():
         raise ValueError("must be a file in an existing folder")

@@ -1,10 +1,12 @@
 """Moves of an engine's requests: those that leave with their keys and values, and those that arrive with them.
 
 Always: every request that was asked to leave is answered once, with a ticket or without, and stays until then. Every
-request that expects a piece is told whether it came. Bytes are copied by one thread, and the engine goes on meanwhile;
-`turn` is called between steps. Knows nothing of sockets and front ends but their names.
+request that expects a piece is told whether it came. Bytes are copied by a thread and fetched by some, so that a slow
+source holds up no other, and the engine goes on meanwhile; `turn` is called between steps. Knows nothing of sockets and
+front ends but their names.
 """
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from chairlift.core.engine import Engine
@@ -22,11 +23,16 @@ from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.moving import MovePrice
 from chairlift.core.ports import HostMemory
 from chairlift.core.request import Request
-from chairlift.live.moving.fetch import fetch
+from chairlift.live.moving.fetch import Fetcher
 from chairlift.live.moving.shelf import Piece, Shelf
+from chairlift.live.moving.sockets import STALL_S
 from chairlift.live.moving.ticket import Ticket, hash_tokens
 
-FETCH_S = 10.0  # for a piece to come
+FETCH_S = 10.0  # for a piece to come, or as long as computing would take
+MAX_FETCH_S = 25.0  # but less than it is kept
+_NUM_FETCHES = 4  # at once
+_TELL_S = 10.0  # between two lines about pieces that did not come
+_log = logging.getLogger(__name__)
 
 FrontEnd = bytes
 T = TypeVar("T")
@@ -50,45 +56,60 @@ class Answer(NamedTuple):
 
 
 class Moves:
-    def __init__(self, engine: Engine, host: HostMemory, shelf: Shelf, model: str, address: str | None = None) -> None:
-        """`model`: what keys and values depend on beside the memory's layout. `address`: a socket that sends pieces;
-        without one, targets find them on this node."""
+    def __init__(
+        self,
+        engine: Engine,
+        host: HostMemory,
+        shelf: Shelf,
+        model: str,
+        fetcher: Fetcher | None = None,
+        address: str | None = None,
+    ) -> None:
+        """`model`: what keys and values depend on beside the memory's layout. `fetcher`: without one, pieces are found
+        on the shelf, which engines of a machine share. `address`: a socket that sends pieces to other machines."""
         self.layout = blake2b(f"{host.layout}\n{model}".encode(), digest_size=16).hexdigest()
         self._engine = engine
         self._host = host
         self._shelf = shelf
+        self._fetcher = fetcher or Fetcher(shelf.folder)
         self._address = address
         self._price = MovePrice(host.block_bytes, engine.scheduler.limits.windows)
         self._leaving: dict[RequestId, _Leaving] = {}
         self._arriving: dict[RequestId, Future[None]] = {}
-        self._thread = ThreadPoolExecutor(1, "moves")
-        self.woken, self._waker = os.pipe()  # readable when the thread has done something
+        self._num_failed, self._told = 0, -_TELL_S
+        self._copies = ThreadPoolExecutor(1, "moves")
+        self._fetches = ThreadPoolExecutor(_NUM_FETCHES, "fetches")
+        self.woken, self._waker = os.pipe()  # readable when a thread has done something
         os.set_blocking(self.woken, False)
         os.set_blocking(self._waker, False)
 
     def leave(self, front_end: FrontEnd, key: int, request: RequestId) -> None:
         """Asks a request to leave, when the host has room for it."""
-        self._leaving[request] = _Leaving(front_end, key)
+        self._leaving.setdefault(request, _Leaving(front_end, key))  # one that was asked before is under way
         self._begin()
 
     def accepts(self, ticket: Ticket, tokens: Sequence[int]) -> bool:
-        """Whether a ticket belongs to these known tokens, and its piece can be read here."""
+        """Whether a ticket belongs to these known tokens, and its piece can be read here; a line says if not."""
         windows, num_tokens = self._engine.scheduler.limits.windows, ticket.num_tokens
-        is_near = ticket.path is None or Path(ticket.path).parent == self._shelf.folder  # no other file is read
-        return (
-            is_near
-            and ticket.layout == self.layout
-            and 0 < num_tokens < len(tokens)
-            and ticket.num_bytes == windows.num_saved_pages(num_tokens) * self._host.block_bytes
-            and ticket.tokens == hash_tokens(tokens[:num_tokens])
-        )
+        if ticket.layout != self.layout:
+            self._tell("they are of another model, layout or fingerprint")
+        elif not 0 < num_tokens < len(tokens) or ticket.tokens != hash_tokens(tokens[:num_tokens]):
+            self._tell("they are of other tokens")
+        elif ticket.num_bytes != windows.num_saved_pages(num_tokens) * self._host.block_bytes:
+            self._tell("they have another size")
+        else:
+            return True
+        return False
 
     def arrive(self, request: Request, ticket: Ticket) -> None:
         """A request was added that a piece follows."""
         blocks = self._engine.scheduler.incoming(request.id)
         if blocks:
-            deadline = time.monotonic() + FETCH_S
-            self._arriving[request.id] = self._do(partial(self._fetch, ticket, blocks, deadline))
+            computing_s = self._engine.scheduler.prompt_token_s * ticket.num_tokens
+            deadline = time.monotonic() + min(max(FETCH_S, computing_s), MAX_FETCH_S)
+            self._arriving[request.id] = self._do(self._fetches, partial(self._fetch, ticket, blocks, deadline))
+        else:
+            self._tell("--host-memory is full")
 
     def turn(self, exported: Sequence[Exported]) -> list[Answer]:
         """Takes in what has happened since the last turn; answers to those that asked."""
@@ -99,7 +120,7 @@ class Moves:
             leaving = self._leaving.get(event.request)
             if leaving is not None and event.blocks:
                 leaving.num_tokens = event.num_tokens
-                leaving.copy = self._do(partial(self._copy, event.blocks))
+                leaving.copy = self._do(self._copies, partial(self._copy, event.blocks))
             elif leaving is not None:
                 answers.append(self._answer(event.request, None))
         for request, leaving in list(self._leaving.items()):
@@ -112,7 +133,10 @@ class Moves:
         for request, fetched in list(self._arriving.items()):
             if fetched.done():
                 del self._arriving[request]
-                self._engine.arrive(request, is_whole=fetched.exception() is None)
+                fault = fetched.exception()
+                self._engine.arrive(request, is_whole=fault is None)
+                if fault is not None:
+                    self._tell(str(fault))
         self._begin()
         return answers
 
@@ -151,7 +175,7 @@ class Moves:
         piece, tokens = leaving.copy.result(), self._engine.scheduler.live[request].tokens
         return Ticket(
             piece.path.name, self.layout, leaving.num_tokens, hash_tokens(tokens[: leaving.num_tokens]),
-            piece.num_bytes, piece.checksum, None if self._address else str(piece.path), self._address,
+            piece.num_bytes, piece.checksum, self._address,
         )  # fmt: skip
 
     def _discard(self, leaving: _Leaving) -> None:
@@ -161,11 +185,21 @@ class Moves:
     def _copy(self, blocks: Sequence[BlockId]) -> Piece:
         began, num_bytes = time.monotonic(), len(blocks) * self._host.block_bytes
         piece = self._shelf.put(num_bytes, partial(self._host.read, blocks))
-        self._price.learn(num_bytes, time.monotonic() - began)
+        self._price.copied.learn(num_bytes, time.monotonic() - began)
         return piece
 
-    def _do(self, work: Callable[[], T]) -> "Future[T]":
-        future = self._thread.submit(work)
+    def _tell(self, why: str) -> None:
+        """A piece that did not come, or is not wanted: in a line now and then, for there may be many."""
+        self._num_failed += 1
+        if time.monotonic() - self._told >= _TELL_S:
+            self._told = time.monotonic()
+            _log.warning(
+                "keys and values of a request did not come along (%s); they are computed again (%d so far)",
+                why, self._num_failed,
+            )  # fmt: skip
+
+    def _do(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> "Future[T]":
+        future = threads.submit(work)
         future.add_done_callback(lambda _: self._wake())
         return future
 
@@ -178,6 +212,11 @@ class Moves:
             os.read(self.woken, 4096)
 
     def _fetch(self, ticket: Ticket, blocks: Sequence[BlockId], deadline: float) -> None:
-        began = time.monotonic()
-        fetch(ticket, deadline, partial(self._host.write, blocks))
-        self._price.learn(ticket.num_bytes, time.monotonic() - began)
+        began, is_whole = time.monotonic(), False
+        try:
+            self._fetcher.fetch(ticket, deadline, partial(self._host.write, blocks))
+            is_whole = True
+        finally:
+            took_s = time.monotonic() - began
+            if is_whole or took_s >= STALL_S:  # what failed at once says nothing of the rate
+                self._price.fetched.learn(ticket.num_bytes, took_s)

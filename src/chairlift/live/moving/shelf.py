@@ -1,19 +1,20 @@
 """The shelf: pieces that an engine has written for others, as files in shared memory.
 
 Always: no more bytes than its bound; a piece that is not fetched is dropped after a while. An engine that has fetched a
-piece removes the file itself.
+piece removes the file itself, or has it removed. Engines of a machine share the folder; what one that died has left
+there is dropped by the others. One thread puts pieces here while another sweeps.
 """
 
 import mmap
 import os
-import secrets
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from chairlift.live.moving.ticket import MoveFailed
+from chairlift.live.moving.ticket import MoveFailed, new_name
 
 KEPT_S = 30.0
 
@@ -34,15 +35,23 @@ class Shelf:
     def put(self, num_bytes: int, fill: Callable[[memoryview], None]) -> Piece:
         """Raises MoveFailed without room."""
         self.sweep()
-        if sum(size for _, size in self._kept.values()) + num_bytes > self._max_bytes:
+        self._drop_orphans()
+        if sum(size for _, size in list(self._kept.values())) + num_bytes > self._max_bytes:
             raise MoveFailed("too many pieces wait to be fetched")
-        path = self.folder / secrets.token_hex(16)
+        path = self.folder / new_name()
         self._kept[path] = self._now(), num_bytes
         try:
             return Piece(path, num_bytes, _write(path, num_bytes, fill))
         except OSError as error:
             self.drop(path)
             raise MoveFailed(f"a piece cannot be written: {error.strerror or error}") from error
+
+    def _drop_orphans(self) -> None:
+        """Pieces that are too old for their engine to be there."""
+        for path in self.folder.iterdir():
+            with suppress(FileNotFoundError):  # fetched just now
+                if path.is_file() and time.time() - path.stat().st_mtime > 2 * KEPT_S:
+                    path.unlink()
 
     def drop(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -1,7 +1,9 @@
 """A front end's view of the members' list: links come with members, and go with those that cannot be reached either.
 
 Always: a member's link is kept as long as it works, whatever the list says: the list may be gone, or may just have
-begun anew. A link that is broken is kept while its member is listed.
+begun anew. A link that is broken is kept while its member is listed, also as one that starts again: what may have
+crashed it waits for it. One that has said that it leaves is dropped at once; what comes later at its address is new,
+and not drained as that was.
 """
 
 import logging
@@ -14,7 +16,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from chairlift.live.nodes.messages import Ended, Members, Published
+from chairlift.live.nodes.messages import Ended, Left, Members, Published
 from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.curve import Curve
@@ -54,6 +56,8 @@ class MembersFeed:
                 message = decoder.decode(await socket.recv())
                 if isinstance(message, Members):
                     self.hear(message)
+                elif isinstance(message, Left):
+                    self.hear_left(message)
                 else:
                     self.hear_end(message)
         finally:
@@ -68,7 +72,7 @@ class MembersFeed:
             _log.debug("replica %d has joined: %s", listed[address], address)
         for address, known in list(self._known.items()):
             is_linked = self.client.is_linked(known.replica)
-            if is_linked or address in listed:
+            if is_linked or address in listed or address in members.starting:
                 known.lost = now
             if address in listed:
                 self.client.renumber(known.replica, listed[address])
@@ -78,9 +82,16 @@ class MembersFeed:
                 known.is_told = True
                 _log.warning("%s is a member but cannot be reached from here; open its port in firewalls", address)
             if now - known.lost >= GRACE_S:
-                self.client.remove(known.replica)
-                del self._known[address]
-                _log.debug("%s is gone", address)
+                self._drop(address)
+
+    def hear_left(self, left: Left) -> None:
+        for address in left.addresses:
+            if address in self._known:
+                self._drop(address)
+
+    def _drop(self, address: str) -> None:
+        self.client.remove(self._known.pop(address).replica)
+        _log.debug("%s is gone", address)
 
     def hear_end(self, ended: Ended) -> None:
         self._ends[ended.address] = self.now(), InterruptedWork(ended.keys, ended.was_killed)

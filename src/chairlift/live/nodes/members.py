@@ -45,9 +45,10 @@ class MembersList:
             self.terms = self.terms.after(EngineTerms(first.fingerprint, first.span, first.max_tokens))
         return None
 
-    def leave(self, message: Leave) -> bool:
-        """Whether it was there."""
-        return self._members.pop(message.node, None) is not None
+    def leave(self, message: Leave) -> list[str] | None:
+        """The addresses of its engines; None: it was not there."""
+        member = self._members.pop(message.node, None)
+        return None if member is None else [engine.address for engine in member.tell.engines]
 
     def end_silent(self, now: float) -> list[Tell]:
         """Strikes nodes off that have not told anything for long; what they last told."""
@@ -70,7 +71,8 @@ class MembersList:
         engines: dict[str, MemberEngine] = {}
         for member in sorted(self._members.values(), key=lambda member: member.told):
             engines |= {engine.address: engine for engine in member.tell.engines}
-        return Members([replace(each, number=numbers.get(address, -1)) for address, each in engines.items()])
+        numbered = [replace(each, number=numbers.get(address, -1)) for address, each in engines.items()]
+        return Members(numbered, [address for member in self._members.values() for address in member.tell.starting])
 
     def give_numbers(self, now: float) -> bool:
         """To all that are listed; whether any has changed."""

@@ -2,7 +2,7 @@
 
 A node tells the list each second what it is (`Tell`) and gets `Welcome` or `Refused`. When one of its engines has died
 it tells what that was busy with (`Ended`), and when it goes it says `Leave`. The list publishes `Members` to the front
-ends of its machine, each second and at every change, and passes `Ended` on.
+ends of its machine, each second and at every change, passes `Ended` on, and tells who has left (`Left`).
 """
 
 import msgspec
@@ -31,7 +31,8 @@ class Tell(msgspec.Struct, tag=True, frozen=True):
     model: str = ""
     config: str = ""  # a digest of what describes the model
     version: str = VERSION
-    engines: list[MemberEngine] = []  # none while they load
+    engines: list[MemberEngine] = []  # that are ready
+    starting: list[str] = []  # addresses of those that load, at first or again
 
 
 class Leave(msgspec.Struct, tag=True, frozen=True):
@@ -54,10 +55,17 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
     reason: str
 
 
+class Left(msgspec.Struct, tag=True, frozen=True):
+    """A node has said that it leaves, once its engines had no requests."""
+
+    addresses: list[str]  # of its engines
+
+
 class Members(msgspec.Struct, tag=True, frozen=True):
     engines: list[MemberEngine]
+    starting: list[str] = []  # as in `Tell`
 
 
 ToList = Tell | Leave | Ended
 FromList = Welcome | Refused
-Published = Members | Ended
+Published = Members | Ended | Left

@@ -68,6 +68,7 @@ class EngineClient:
         """`addresses`: of the replicas on this machine. `look` is asked where there are several. `is_cluster`: others
         may be added. `roles`: of each, if they have any."""
         self.info: messages.EngineInfo | None = None  # of the replica with the tightest limits; None: no engine yet
+        self.draw_seed: Callable[[], int] = partial(secrets.randbits, 64)  # of a request that brings none
         self.num_held = 0  # outputs held for slow clients
         self._watched = Watched(self._send_if_ready)
         self.watching = self._watched.client
@@ -170,7 +171,7 @@ class EngineClient:
         if self.info is None:
             raise EngineUnavailable("the engine is not ready; try again in a moment")
         if params.seed is None and not params.is_greedy:  # here, so that every engine samples the same
-            params = replace(params, seed=secrets.randbits(64))
+            params = replace(params, seed=self.draw_seed())
         key = next(self._keys)
         submit = Submit(key, prompt, params, max_output, attributes, expires, name, is_traced)
         submit = submit if adapter is None else messages.with_adapter(submit, adapter)

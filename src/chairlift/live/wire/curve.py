@@ -42,10 +42,7 @@ class Curve:
     def listen(self, socket: "zmq.Socket[Any]", address: str, option: str, max_bytes: int = MAX_HEARD) -> None:
         """Binds a socket that only members reach. `option`: the way out where the port is taken. `max_bytes`: of a
         message."""
-        gate = Gate.of(socket.context, self.public)
-        self._set_up(socket, max_bytes)
-        socket.setsockopt(zmq.CURVE_SERVER, 1)
-        gate.watch(socket, address)
+        self.guard(socket, address, max_bytes)
         try:
             socket.bind(address)
         except zmq.ZMQError as error:
@@ -53,8 +50,15 @@ class Curve:
                 f"cannot listen on {address}: {error.strerror}; choose another with {option}"
             ) from error
 
-    def connect(self, socket: "zmq.Socket[Any]", address: str) -> None:
-        self._set_up(socket, _MAX_SENT)
+    def guard(self, socket: "zmq.Socket[Any]", address: str, max_bytes: int = MAX_HEARD) -> None:
+        """Lets only members reach a socket that is to be bound."""
+        gate = Gate.of(socket.context, self.public)
+        self._set_up(socket, max_bytes)
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        gate.watch(socket, address)
+
+    def connect(self, socket: "zmq.Socket[Any]", address: str, max_bytes: int = _MAX_SENT) -> None:
+        self._set_up(socket, max_bytes)
         socket.setsockopt(zmq.CURVE_SERVERKEY, self.public)
         socket.setsockopt(zmq.RECONNECT_IVL, round(1000 * _RECONNECT_S))
         socket.setsockopt(zmq.CONNECT_TIMEOUT, round(1000 * _CONNECT_S))
@@ -84,6 +88,11 @@ class Gate:
             gate = cls._gates[id(context)] = cls(context, public)
         assert gate._public == public
         return gate
+
+    @classmethod
+    def num_turned_away_by_all(cls) -> int:
+        """By all sockets of this process."""
+        return sum(gate.num_turned_away for gate in list(cls._gates.values()))
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", public: bytes) -> None:
         self.num_turned_away = 0

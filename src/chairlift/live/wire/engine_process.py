@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
 import zmq
@@ -87,9 +86,8 @@ class EngineProcess:
         self._counting = counting
         self._figures: FiguresFeed | None = None
         if counting is not None and queued is not None:
-            counting.queued = queued
-            num_turned_away = partial(_num_turned_away, None if public is None else public[1])
-            self._figures = FiguresFeed(counting, time.monotonic, self._send, num_turned_away)
+            counting.queued, counting.num_turned_away = queued, Gate.num_turned_away_by_all
+            self._figures = FiguresFeed(counting, time.monotonic, self._send)
         self._news = switchboard.engine.scheduler.pool.news
         self._is_draining = False
 
@@ -145,7 +143,8 @@ class EngineProcess:
 
     def _numbers(self) -> tuple[int, int, int]:
         scheduler = self._switchboard.engine.scheduler
-        num_waiting = len(scheduler.waiting) + len(scheduler.preempted) + len(scheduler.arriving)
+        num_waiting = len(scheduler.waiting) + len(scheduler.preempted)
+        num_waiting += len(scheduler.arriving) + len(scheduler.leaving)
         queued = 0 if self._queued is None else self._queued.amount
         return len(scheduler.running), num_waiting + self._switchboard.num_held, queued
 
@@ -288,7 +287,3 @@ class EngineProcess:
         self._told.pop(front_end, None)
         self._taken.pop(front_end, None)
         self._watch_feed.drop(front_end)
-
-
-def _num_turned_away(curve: Curve | None) -> int:
-    return 0 if curve is None else Gate.of(zmq.Context.instance(), curve.public).num_turned_away

@@ -22,15 +22,13 @@ class FiguresFeed:
         counting: EngineMetrics,
         now: Callable[[], float],
         send: Callable[[FrontEnd, FromEngine], None],
-        num_turned_away: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`num_turned_away`: connections without the cluster key, so far."""
-        self._counting, self._now, self._send, self._num_turned_away = counting, now, send, num_turned_away
+        self._counting, self._now, self._send = counting, now, send
         self._told = Figures()
         self._due = now()
 
     def _figures(self) -> Figures:
-        return replace(self._counting.figures(), turned_away=self._num_turned_away())
+        return replace(self._counting.figures(), histograms=self._counting.histograms())
 
     @property
     def wait_ms(self) -> int | None:

@@ -20,7 +20,7 @@ from chairlift.live.wire.seen import Seen
 
 _RECONNECT_MS = 20
 _PAUSE_S = 0.2  # between two attempts to reach another machine
-_WRONG_S = 10.0  # and to an address that is none
+_WRONG_S = 10.0  # and one that is none, or that sent what cannot be read
 _log = logging.getLogger(__name__)
 
 
@@ -46,6 +46,7 @@ class Link:
         self.address = address
         self._curve = curve
         self._ahead_s = 0.0  # of the engine's clock
+        self._pause_s = _PAUSE_S
         self._name = name.encode()
         self._take, self._lose = hear, lose
         self._socket: zmq.Socket[bytes] | None = None
@@ -73,7 +74,8 @@ class Link:
         while True:
             await self._connect()
             if self._curve is not None:
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(self._pause_s)
+                self._pause_s = _PAUSE_S
 
     async def _connect(self) -> None:
         """Returns when the engine is gone; a broken wire is a bug, and raises."""
@@ -95,7 +97,7 @@ class Link:
                 socket.disable_monitor()
                 monitor.close()
                 socket.close()
-                await asyncio.sleep(_WRONG_S)
+                self._pause_s = _WRONG_S
                 return
         self._socket = socket
         loop.add_reader(socket, self._read)
@@ -128,6 +130,7 @@ class Link:
                 return
             if self._curve is not None and isinstance(error, msgspec.MsgspecError):
                 _log.warning("%s sent what cannot be read (%s); is it of another version?", self.address, error)
+                self._pause_s = _WRONG_S
                 self._over.set_result(None)
                 return
             self._over.set_exception(error)

@@ -6,8 +6,9 @@ gone. Knows nothing of sockets; the engine process and the offline API both use 
 
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 from msgspec.structs import replace as replace_fields
@@ -77,6 +78,7 @@ class Switchboard:
         self._immediate: list[tuple[FrontEnd, Output]] = []  # answers that need no step
         self.moves: Moves | None = None  # where requests move between engines
         self._exported: list[Exported] = []
+        self.draw_seed: Callable[[], int] = partial(secrets.randbits, 64)  # of a request that brings none
         self.reading: AdapterReading | None = None  # where requests may have adapters
 
     @property
@@ -289,7 +291,7 @@ class Switchboard:
             prompt=tuple(message.prompt),
             params=params,
             max_output=max_output,
-            seed=secrets.randbits(64) if params.seed is None else params.seed,
+            seed=self.draw_seed() if params.seed is None else params.seed,
             stop_ids=stop_ids,
             attributes=message.attributes,
             timeout_s=None if message.expires is None else message.expires - self.engine.clock.now(),

@@ -1,6 +1,7 @@
 """`CudaOps`: the model's operations by Triton kernels and cuBLAS, for steps laid out as a `CudaBatch`."""
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 import triton
@@ -48,42 +49,47 @@ def kernel_rows(num_rows: int) -> int:
     return next((rows for rows in (1, 8, 16, 32, _FEW) if num_rows <= rows), 0)
 
 
+@runtime_checkable
+class FusesGate(Protocol):
+    def gated(self, x: Tensor, activation: str) -> Tensor | None:
+        """activation(first half of the product) * second half; None: no kernel does both."""
+
+
 class CudaWeight:
     def __init__(self, matrix: Tensor, bias: Tensor | None, hopper: Hopper) -> None:
-        self._matrix = matrix.contiguous()
-        self._bias = bias
+        self.matrix = matrix.contiguous()
+        self.bias = bias
         self._hopper = hopper
 
     def linear(self, x: Tensor) -> Tensor:
         if is_one_row(x):
-            return one_row(x, self._matrix, self._bias, x.dtype)
-        if (few_rows := self._hopper.few_rows) and few_rows.takes(x, self._matrix):
-            return few_rows.multiply(x, self._matrix, self._bias, x.dtype)
-        return torch.nn.functional.linear(x, self._matrix, self._bias)
+            return one_row(x, self.matrix, self.bias, x.dtype)
+        if (few_rows := self._hopper.few_rows) and few_rows.takes(x, self.matrix):
+            return few_rows.multiply(x, self.matrix, self.bias, x.dtype)
+        return torch.nn.functional.linear(x, self.matrix, self.bias)
 
     def gated(self, x: Tensor, activation: str) -> Tensor | None:
-        """activation(first half of the product) * second half; None: no kernel does both."""
-        if self._bias is not None:
+        if self.bias is not None:
             return None
         if is_one_row(x):
-            return gated(x, self._matrix, activation)
-        if (few_rows := self._hopper.few_rows) and few_rows.takes(x, self._matrix):
-            return few_rows.multiply(x, self._matrix, None, x.dtype, activation)
+            return gated(x, self.matrix, activation)
+        if (few_rows := self._hopper.few_rows) and few_rows.takes(x, self.matrix):
+            return few_rows.multiply(x, self.matrix, None, x.dtype, activation)
         return None
 
     def logits(self, x: Tensor) -> Tensor:
         # Not rounded to 16 bits: close logits would become equal and the wrong one win.
         if is_one_row(x):
-            return one_row(x, self._matrix, self._bias, torch.float32)
-        if (few_rows := self._hopper.few_rows) and few_rows.takes(x, self._matrix):
-            return few_rows.multiply(x, self._matrix, self._bias, torch.float32)
+            return one_row(x, self.matrix, self.bias, torch.float32)
+        if (few_rows := self._hopper.few_rows) and few_rows.takes(x, self.matrix):
+            return few_rows.multiply(x, self.matrix, self.bias, torch.float32)
         if not x.is_cuda or x.dtype is torch.float32:
             return self.linear(x).float()
-        out = torch.mm(x, self._matrix.t(), out_dtype=torch.float32)
-        return out if self._bias is None else out + self._bias
+        out = torch.mm(x, self.matrix.t(), out_dtype=torch.float32)
+        return out if self.bias is None else out + self.bias
 
     def rows(self, ids: Tensor) -> Tensor:
-        return torch.nn.functional.embedding(ids, self._matrix)
+        return torch.nn.functional.embedding(ids, self.matrix)
 
 
 class CudaOps:
@@ -256,7 +262,7 @@ class CudaOps:
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         if isinstance(weight, ExactWeight):
             return weight.gated(x, activation, self.activate)
-        if isinstance(weight, CudaWeight) and (out := weight.gated(x, activation)) is not None:
+        if isinstance(weight, FusesGate) and (out := weight.gated(x, activation)) is not None:
             return out
         return self.activate(weight.linear(x), activation)
 

@@ -20,3 +20,8 @@ def arch() -> int:
 def shared_memory() -> int:
     """Bytes that one program may have."""
     return _SHARED_KB.get(arch(), 99) << 10
+
+
+def stages_ahead(most: int, stage_bytes: int) -> int:
+    """Stages of so many bytes that a product reads ahead, as far as there is memory for them. No bit depends on it."""
+    return 1 if knobs.runtime.interpret else max(1, min(most, shared_memory() // stage_bytes))

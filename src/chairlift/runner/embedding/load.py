@@ -112,7 +112,7 @@ def _model(
         ops = make_ops(kernels, threads)  # where these are not exact, inputs are computed one by one
         tensors = open_tensors(settings, source, config, dtype, device, threads)
         decoder = build_model(_named(config, tensors.names), ops, tensors, dtype, device, max_len)
-        answer = None if embedding.answer is None else _token_ids(settings, source, embedding.answer)
+        answer = None if embedding.answer is None else _token_ids(settings, source, embedding.answer, config.vocab_size)
         return DecoderBody(embedding, decoder, device, answer), kernels == "native"
     encoder_ops = _encoder_ops(kernels, threads, settings.exact)
     names = embedding.encoder.names
@@ -141,10 +141,12 @@ def _encoder_ops(kernels: str, threads: int, exact: bool) -> EncoderOps:
     return TorchEncoderOps()
 
 
-def _token_ids(settings: Settings, source: Source, answer: AnswerTokens) -> tuple[int, int]:
+def _token_ids(settings: Settings, source: Source, answer: AnswerTokens, vocab_size: int) -> tuple[int, int]:
     found = []
     for token in (answer.true, answer.false):
         if isinstance(token, int):
+            if token >= vocab_size:
+                raise InvalidConfig(f"{source.folder}: token id {token} of an answer is not below {vocab_size}")
             found.append(token)
             continue
         ids = load_tokenizer(source, settings.tokenizer).encode(token, add_special=False)

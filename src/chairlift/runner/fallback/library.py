@@ -30,7 +30,7 @@ def read_config(config: ModelConfig) -> Any:
     assert config.fallback is not None
     values = json.loads(config.fallback.config_json)
     model_type = values.get("model_type")
-    if model_type not in CONFIG_MAPPING:
+    if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
         raise InvalidConfig(
             f"{config.architecture}: transformers {transformers.__version__} has no model_type {model_type!r}, and "
             "code of a model's folder is not run"
@@ -45,14 +45,19 @@ def read_config(config: ModelConfig) -> Any:
 
 @contextmanager
 def foreign(architecture: str, what: str) -> Iterator[None]:
-    """Any error of the library, or of what a file makes it do, is one line that names the model."""
+    """Any error of the library, or of what a file makes it do, is one line that names the model. The library itself
+    prints nothing."""
+    loudness = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
     try:
         yield
     except (InvalidConfig, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        said = " ".join(str(error).split()) or type(error).__name__
+        said = repr(error) if isinstance(error, KeyError) or not str(error) else " ".join(str(error).split())
         raise InvalidConfig(f"{architecture}: {what}: {said[:_MAX_SAID]}") from error
+    finally:
+        transformers.logging.set_verbosity(loudness)
 
 
 def empty_model(found: Any, attention: str) -> Any:

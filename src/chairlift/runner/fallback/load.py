@@ -48,8 +48,12 @@ def _read(architecture: str, found: Any, source: Source, dtype: torch.dtype, dev
     device_map = {"": device} if device.type != "cpu" and find_spec("accelerate") else None
     model, report = AutoModelForCausalLM.from_pretrained(
         source.folder, config=found, dtype=dtype, device_map=device_map, use_safetensors=True, local_files_only=True,
-        trust_remote_code=False, output_loading_info=True,
+        trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True,
     )  # fmt: skip
+    for name, stored, expected in sorted(report["mismatched_keys"]):
+        raise InvalidConfig(
+            f"{source.path}: tensor {name} has shape {list(stored)}, the configuration says {list(expected)}"
+        )
     if missing := sorted(report["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InvalidConfig(f"{source.path}: tensor {missing[0]}{more} is missing")

@@ -21,10 +21,11 @@ class DeviceSpec:
     total: int  # bytes; of a CPU those that are free now
     others: int  # of these, in use before anything is loaded
     capability: tuple[int, int] = (0, 0)  # of a GPU
+    caution: str = ""  # what to know before buying or renting one
 
 
-def _gpu(name: str, gib: float, capability: tuple[int, int]) -> DeviceSpec:
-    return DeviceSpec(name, "cuda", round(gib * _GIB), _CONTEXT, capability)
+def _gpu(name: str, gib: float, capability: tuple[int, int], caution: str = "") -> DeviceSpec:
+    return DeviceSpec(name, "cuda", round(gib * _GIB), _CONTEXT, capability, caution)
 
 
 _KNOWN = (
@@ -36,6 +37,10 @@ _KNOWN = (
     _gpu("a100-40gb", 39.4, (8, 0)),
     _gpu("l40s", 44.4, (8, 9)),
     _gpu("a10", 22.1, (8, 6)),
+    _gpu("a10g", 22.1, (8, 6)),
+    _gpu("a6000", 47.4, (8, 6)),
+    _gpu("t4", 14.6, (7, 5), "our kernels are for compute capability 8.0 and above; it needs --kernels torch"),
+    _gpu("mi300x", 191.7, (9, 4), "no AMD GPU was ever tried; it needs torch for ROCm and --kernels torch"),
     _gpu("l4", 22.0, (8, 9)),
     _gpu("rtx-5090", 31.4, (12, 0)),
     _gpu("rtx-4090", 23.5, (8, 9)),

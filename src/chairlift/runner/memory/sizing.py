@@ -84,7 +84,7 @@ def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int
         free = hardware.free_memory(torch.device("cpu")) // 4
         if settings.preemption == "recompute":
             full_length = limits.windows.num_prompt_pages(limits.max_model_len) * block_bytes
-            free = min(free // settings.replicas, max(_MOVING_BYTES, full_length))
+            free = min(free // max(1, settings.replicas), max(_MOVING_BYTES, full_length))
         return min(limits.num_blocks, free // block_bytes)
     if settings.host_memory < block_bytes:
         raise InvalidConfig(

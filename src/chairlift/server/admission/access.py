@@ -12,7 +12,7 @@ from chairlift.server.sockets.handshake import server_context
 def check_access(settings: Settings) -> None:
     """Raises `InvalidConfig` for unusable keys or certificates, and for admin routes open to other machines."""
     read_keys(settings.api_key, settings.api_key_file)
-    read_keys(settings.admin_key, None)
+    read_keys(settings.admin_key, None, "admin_key")
     if settings.tls_cert is not None:
         try:
             server_context(settings.tls_cert, settings.tls_key)
@@ -28,6 +28,11 @@ def check_access(settings: Settings) -> None:
 
 def warning_of(settings: Settings) -> str | None:
     """For a server that other machines can use without a key."""
-    if is_loopback(settings.host) or settings.api_key is not None or settings.api_key_file is not None:
+    if (
+        settings.uds is not None
+        or is_loopback(settings.host)
+        or settings.api_key is not None
+        or settings.api_key_file is not None
+    ):
         return None
     return f"any client that can reach {settings.host} may use this server: set CHAIRLIFT_API_KEY or --api-key-file"

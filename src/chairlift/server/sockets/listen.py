@@ -4,6 +4,9 @@ use is known before anything else starts."""
 import contextlib
 import ipaddress
 import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import InvalidConfig
@@ -27,6 +30,37 @@ def listen(host: str, port: int, option: str = "") -> socket.socket:
             ) from error
         undo.pop_all()
     return listener
+
+
+@contextlib.contextmanager
+def listening_at(path: Path) -> Iterator[socket.socket]:
+    """A Unix socket, whose file is there as long as it is used. One that a killed server has left is replaced."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            if _is_left(path):
+                path.unlink()
+            listener.bind(str(path))
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            raise InvalidConfig(
+                f"cannot listen on {path}: {error.strerror or error}; choose another with --uds"
+            ) from error
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _is_left(path: Path) -> bool:
+    """Whether it is a socket that no process listens on."""
+    if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+        try:
+            trial.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+    return False
 
 
 def network_of(peer: Any) -> str:

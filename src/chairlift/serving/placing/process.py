@@ -34,6 +34,7 @@ from chairlift.telemetry.log_lines import set_up_logging
 _STEP_S = 1.0
 _FIND_S = 60.0  # for a cluster that listens and does not answer
 _RETRY_S = 2.0
+_REFUSALS = (ConnectionError, RuntimeError, ValueError, SystemExit)  # of Ray's, to connect
 _GOODBYE_S = 10.0  # to end the nodes of a server that was killed; else their leases do
 
 
@@ -71,7 +72,7 @@ def _find_main(report: ReportReady, settings: Settings) -> None:
         raise InvalidConfig(_unreachable(settings.cluster, "nothing listens there"))
     try:
         report(FoundRay(*ray_places.connect(settings.ray)))
-    except (ConnectionError, RuntimeError, ValueError, SystemExit) as error:
+    except _REFUSALS as error:
         raise InvalidConfig(_unreachable(settings.cluster, (str(error).splitlines() or [""])[0])) from error
     ray_places.disconnect()
 
@@ -108,18 +109,29 @@ def placement_main(report: ReportReady, settings: Settings, folder: RunFolder, f
 
 def _connect(found: FoundRay, stop: threading.Event) -> bool:
     """False: told to stop before."""
-    from chairlift.serving.placing import ray_places
-
     is_told = False
-    while not ray_places.is_listening(found.address):
+    while not _connects(found.address):
         if not is_told:
             say(f"Ray at {found.address} does not answer; replicas are placed again when it does")
             is_told = True
         if stop.wait(_RETRY_S):
             return False
-    ray_places.connect(found.address)
     for number in GROUP_SIGNALS:  # Ray handles them otherwise
         signal.signal(number, signal.SIG_IGN)
+    return True
+
+
+def _connects(address: str) -> bool:
+    """A head that has just been started listens before it can be connected to."""
+    from chairlift.serving.placing import ray_places
+
+    if not ray_places.is_listening(address):
+        return False
+    try:
+        ray_places.connect(address)
+    except _REFUSALS:
+        ray_places.disconnect()
+        return False
     return True
 
 

@@ -81,7 +81,17 @@ def table(rows: Sequence[VariantReport]) -> list[tuple[str, ...]]:
 
 def to_text(rows: Sequence[VariantReport]) -> str:
     first = max(len(row.variant.label) for row in rows)
-    return "\n".join(columns(*line, first=first, width=13) for line in table(rows))
+    lines = [columns(*line, first=first, width=13) for line in table(rows)]
+    alike = [f"identical in every figure: {', '.join(labels)}" for labels in identical(rows)]
+    return "\n".join([*lines, "", *alike] if alike else lines)
+
+
+def identical(rows: Sequence[VariantReport]) -> list[list[str]]:
+    """The labels of rows that differ in no figure, together."""
+    found: dict[tuple[float | None, ...], list[str]] = {}
+    for row in rows:
+        found.setdefault(tuple(column.value(row.report) for column in COLUMNS), []).append(row.variant.label)
+    return [labels for labels in found.values() if len(labels) > 1]
 
 
 def to_csv(rows: Sequence[VariantReport]) -> str:

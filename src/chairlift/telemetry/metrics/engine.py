@@ -5,7 +5,7 @@ Always: counts are shown a tenth of a second later at most, and at once when the
 
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -15,7 +15,7 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
 from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.telemetry.metrics.figures import GAUGES, Figures
+from chairlift.telemetry.metrics.figures import COUNTERS, GAUGES, HISTOGRAMS, STEP_PARTS, Counts, Figures
 from chairlift.telemetry.metrics.replica import ReplicaSeries
 from chairlift.telemetry.metrics.store import FLUSH_S, Store
 from chairlift.telemetry.stopwatch import Stopwatch
@@ -41,9 +41,7 @@ class EngineMetrics:
         self._live: dict[RequestId, _Times] = {}
         self._last: dict[RequestId, float] = {}  # when each made its last token
         self._flushed = 0.0
-        self._parts = {
-            part: store.histogram("chairlift_step_seconds", part) for part in ("schedule", "prepare", "run", "commit")
-        }
+        self._parts = {part: store.histogram("chairlift_step_seconds", part) for part in STEP_PARTS}
         self._preemptions = {kind: store.counter("chairlift_preemptions_total", kind) for kind in ("recompute", "swap")}
         self._prompt = store.counter("chairlift_prompt_tokens_total")
         self._cached = store.counter("chairlift_prompt_tokens_cached_total")
@@ -56,9 +54,13 @@ class EngineMetrics:
         self._prefill = store.histogram("chairlift_prefill_seconds")
         self._decode = store.histogram("chairlift_decode_seconds")
         self._drains = store.counter("chairlift_drains_total")
+        self._fetches = {is_whole: store.counter("chairlift_kv_fetches_total", outcome)
+                         for is_whole, outcome in ((True, "whole"), (False, "failed"))}  # fmt: skip
+        self._histograms = [store.histogram(*name) for name in HISTOGRAMS]
         self._num_moved_in = 0
         self._is_draining = False
         self.queued: QueuedWork | None = None  # of one of several replicas
+        self.num_turned_away: Callable[[], int] = lambda: 0  # connections without the cluster key, so far
         self._gauges = {field: store.gauge(*name) for field, name in GAUGES.items()}
         if replica == 0:  # figures of replicas are added up
             store.gauge("chairlift_kv_block_size_tokens").set(scheduler.limits.block_size)
@@ -78,7 +80,10 @@ class EngineMetrics:
     def aborted(self, *_: object, **__: object) -> None:
         """An event follows."""
 
-    failed = rolled_back = leaving = arrived = served_elsewhere = aborted
+    failed = rolled_back = leaving = served_elsewhere = aborted
+
+    def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
+        self._fetches[is_whole].add()
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
@@ -177,7 +182,14 @@ class EngineMetrics:
             late=watch.num_late,
             drains=int(self._drains.total),
             moved_in=self._num_moved_in,
+            turned_away=self.num_turned_away(),
+            fetched=int(self._fetches[True].total),
+            unfetched=int(self._fetches[False].total),
         )
+
+    def histograms(self) -> list[Counts]:
+        """In the order of `HISTOGRAMS`."""
+        return [histogram.counts() for histogram in self._histograms]
 
     def _flush(self, now: float) -> None:
         self._flushed = now
@@ -186,6 +198,8 @@ class EngineMetrics:
             gauge.set(getattr(figures, field))
         self._busy.add(figures.busy_s - before.busy_s)
         self._late.add(figures.late - before.late)
+        if figures.turned_away > before.turned_away:  # without a cluster there is no such series
+            self._store.counter(*COUNTERS["turned_away"]).add(figures.turned_away - before.turned_away)
         self._of_replica.show(figures, before)
         self._shown = figures
         self._store.flush()

@@ -1,12 +1,20 @@
 """An engine's figures as one value: how it is now, and what it has counted since it began.
 
 An engine tells it each second where there are several: front ends show it, and those of other machines are added to
-`/metrics` by the members' list. `GAUGES` and `COUNTERS` name the series that a field is part of.
+`/metrics` by the members' list. `GAUGES` and `COUNTERS` name the series that a field is part of, `HISTOGRAMS` those of
+its histograms, in their order.
 """
 
 import msgspec
 
 Name = tuple[str, ...]  # of a series, and its labels
+
+
+class Counts(msgspec.Struct, frozen=True, array_like=True):
+    """A histogram since the engine began; the last bucket is above all bounds."""
+
+    buckets: list[int]
+    total: float  # of the values
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -33,6 +41,9 @@ class Figures(msgspec.Struct, frozen=True):
     drains: int = 0
     moved_in: int = 0  # requests that had begun in another engine
     turned_away: int = 0  # connections without the cluster key
+    fetched: int = 0  # requests whose keys and values came along from another engine
+    unfetched: int = 0  # or should have
+    histograms: list[Counts] = []  # none: left out
 
     @property
     def held_ratio(self) -> float:
@@ -59,4 +70,15 @@ COUNTERS: dict[str, Name] = {
     "late": ("chairlift_steps_late_total",),
     "drains": ("chairlift_drains_total",),
     "turned_away": ("chairlift_connections_turned_away_total",),
+    "fetched": ("chairlift_kv_fetches_total", "whole"),
+    "unfetched": ("chairlift_kv_fetches_total", "failed"),
 }
+STEP_PARTS = ("schedule", "prepare", "run", "commit")
+HISTOGRAMS: tuple[Name, ...] = (
+    *(("chairlift_step_seconds", part) for part in STEP_PARTS),
+    ("chairlift_step_tokens",),
+    ("chairlift_inter_token_seconds",),
+    ("chairlift_queue_seconds",),
+    ("chairlift_prefill_seconds",),
+    ("chairlift_decode_seconds",),
+)

@@ -9,12 +9,13 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from chairlift.telemetry.metrics.figures import COUNTERS, GAUGES, Figures
+from chairlift.telemetry.metrics.figures import COUNTERS, GAUGES, HISTOGRAMS, Figures
 from chairlift.telemetry.metrics.replica import ReplicaSeries
 from chairlift.telemetry.metrics.store import Store, forget
 
 _ROLE = "members"
 _NOTHING = Figures()
+_NO_COUNTS = [None] * len(HISTOGRAMS)
 
 
 class FleetMetrics:
@@ -25,6 +26,7 @@ class FleetMetrics:
         self._has_own = has_own
         self._gauges = {field: self._store.gauge(*name) for field, name in GAUGES.items()}
         self._counters = {field: self._store.counter(*name) for field, name in COUNTERS.items()}
+        self._histograms = [self._store.histogram(*name) for name in HISTOGRAMS]
         self._restarts = self._store.counter("chairlift_engine_restarts_total")
         self._members = self._store.gauge("chairlift_members")
         for reason in reasons:  # from the start, so that their rise shows
@@ -69,3 +71,6 @@ class FleetMetrics:
         self._series[number].show(figures, before)
         for field, counter in self._counters.items():
             counter.add(getattr(figures, field) - getattr(before, field))
+        pairs = zip(figures.histograms, [*before.histograms, *_NO_COUNTS], strict=False)
+        for histogram, (now, old) in zip(self._histograms, pairs, strict=False):
+            histogram.take(now, old)

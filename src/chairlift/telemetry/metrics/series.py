@@ -101,6 +101,10 @@ _REPLICA = (
         "chairlift_replica_requests_moved_total", "counter", "Requests that came to it and had begun elsewhere.",
         ("replica",),
     ),
+    Series(
+        "chairlift_kv_fetches_total", "counter", "Requests whose keys and values were to come from another engine.",
+        ("outcome",),
+    ),
     Series("chairlift_drains_total", "counter", "Times that a replica was asked to be left by its requests."),
 )  # fmt: skip
 # Only of a server with `--cluster`.

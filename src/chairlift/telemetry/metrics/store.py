@@ -7,6 +7,7 @@ cleared when it dies. Values are kept in plain numbers until `flush`: a killed p
 
 import os
 from bisect import bisect_left
+from operator import add, sub
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.values import MultiProcessValue
 
 from chairlift.telemetry.mapped import make_mapped
+from chairlift.telemetry.metrics.figures import Counts
 from chairlift.telemetry.metrics.series import SERIES
 
 M = TypeVar("M", bound=MetricWrapperBase)
@@ -65,25 +67,44 @@ class BufferedCounter:
 class BufferedHistogram:
     """A histogram; `add` is cheap, and shows after `flush`."""
 
-    __slots__ = ("_bounds", "_counts", "_histogram", "_is_new", "_total")
+    __slots__ = ("_bounds", "_counts", "_histogram", "_is_new", "_shown", "_total")
 
     def __init__(self, histogram: _Histogram, bounds: tuple[float, ...]) -> None:
         self._histogram = histogram
         self._bounds = bounds
-        self._clear()
+        self._shown = Counts([0] * (len(bounds) + 1), 0.0)  # of this process
+        self._counts = list(self._shown.buckets)  # the last: above all bounds
+        self._total = 0.0
+        self._is_new = False
 
     def add(self, value: float, count: int = 1) -> None:
         self._counts[bisect_left(self._bounds, value)] += count
         self._total += value * count
         self._is_new = True
 
+    def take(self, now: Counts, before: Counts | None) -> None:
+        """What another process has counted between the two; nothing where it has other buckets."""
+        before = before or Counts([0] * len(self._counts), 0.0)
+        if len(now.buckets) == len(before.buckets) == len(self._counts):
+            self._counts = list(map(add, self._counts, map(sub, now.buckets, before.buckets)))
+            self._total += now.total - before.total
+            self._is_new = True
+
+    def counts(self) -> Counts:
+        """By this process."""
+        shown = self._shown
+        if not self._is_new:
+            return shown
+        return Counts(list(map(add, shown.buckets, self._counts)), shown.total + self._total)
+
     def flush(self) -> None:
         if self._is_new:
+            self._shown = self.counts()
             self._histogram.take(self._counts, self._total)
             self._clear()
 
     def _clear(self) -> None:
-        self._counts = [0] * (len(self._bounds) + 1)  # the last: above all bounds
+        self._counts = [0] * len(self._counts)
         self._total = 0.0
         self._is_new = False
 

@@ -73,6 +73,9 @@ def test_roberta_s_positions_begin_behind_its_padding(tmp_path: Path) -> None:
         ({"num_attention_heads": 5}, "hidden_size must be an even multiple of num_attention_heads 5"),
         ({"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "b"}}, "must have one label"),
         ({"architectures": ["DebertaModel"]}, "architecture 'DebertaModel' is not supported"),
+        ({"architectures": ["XLMRobertaModel"], "pad_token_id": 80}, "max_position_embeddings must be above 81, where"),
+        ({"architectures": ["ModernBertModel"], "layer_types": [{}, {}]}, "layer_types must name each of the 2 layers"),
+        ({"architectures": ["ModernBertModel"], "rope_parameters": 3}, "rope_parameters must be a map"),
     ],
 )
 def test_what_is_not_understood_is_refused_by_key(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -85,6 +88,8 @@ def test_what_is_not_understood_is_refused_by_key(tmp_path: Path, changes: dict[
     [
         ({"pooling_mode": "weightedmean"}, (), "pooling_mode weightedmean is not supported"),
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, (), "cls and mean is not supported"),
+        ({"pooling_mode": [["mean"]]}, (), r"pooling_mode \['mean'\] is not supported"),
+        ({"pooling_mode": {}}, (), "pooling_mode {} is not supported"),
         (MEAN | {"include_prompt": False}, (), "include_prompt must be true"),
         (MEAN, ("Dense",), "module Dense is not supported; supported: Transformer, Pooling, Normalize"),
     ],
@@ -94,6 +99,12 @@ def test_modules_that_are_not_built_are_refused_by_name(
 ) -> None:
     write_modules(tmp_path, pooling, *more)
     with pytest.raises(InvalidConfig, match=message):
+        found(tmp_path)
+
+
+def test_a_default_prompt_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    write_modules(tmp_path, MEAN, prompts={"query": "find: "}, default_prompt_name=["query"])
+    with pytest.raises(InvalidConfig, match="default_prompt_name must be one of the prompts"):
         found(tmp_path)
 
 

@@ -24,11 +24,11 @@ def test_nothing_given_gives_the_defaults() -> None:
     assert resolve({}) == Settings()
 
 
-def test_flag_wins_over_file_wins_over_environment(tmp_path: Path) -> None:
-    config = yaml_file(tmp_path, "port: 2\nmax_running: 2\n")
-    environment = {"CHAIRLIFT_PORT": "3", "CHAIRLIFT_MAX_RUNNING": "3", "CHAIRLIFT_BLOCK_SIZE": "3"}
+def test_flag_wins_over_environment_wins_over_file(tmp_path: Path) -> None:
+    config = yaml_file(tmp_path, "port: 2\nmax_running: 2\nblock_size: 2\n")
+    environment = {"CHAIRLIFT_PORT": "3", "CHAIRLIFT_MAX_RUNNING": "3"}
     settings = resolve({"port": "1", "max_running": None}, config, environment)
-    assert (settings.port, settings.max_running, settings.block_size) == (1, 2, 3)
+    assert (settings.port, settings.max_running, settings.block_size) == (1, 3, 2)
 
 
 def test_a_false_flag_wins_too(tmp_path: Path) -> None:
@@ -163,3 +163,29 @@ def test_an_unknown_preset_is_refused_with_those_there_are() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_values_of_a_preset_are_valid(preset: str) -> None:
     assert resolve({"preset": preset}).preset == preset
+
+
+def test_names_may_be_a_list_or_have_commas(tmp_path: Path) -> None:
+    assert resolve({"served_model_name": ["a", "b,c"]}).served_model_name == ("a", "b", "c")
+    assert resolve({}, yaml_file(tmp_path, "served_model_name: [a, b]")).served_model_name == ("a", "b")
+    assert resolve({}, environment={"CHAIRLIFT_SERVED_MODEL_NAME": "a, b"}).served_model_name == ("a", "b")
+    with pytest.raises(InvalidConfig, match="--served-model-name must be names, each of them once"):
+        resolve({"served_model_name": "a,a"})
+
+
+def test_a_chat_template_is_a_file_or_its_text(tmp_path: Path) -> None:
+    (tmp_path / "chat.jinja").write_text("{{ messages }}!")
+    assert resolve({"chat_template": str(tmp_path / "chat.jinja")}).chat_template == "{{ messages }}!"
+    assert resolve({"chat_template": "{% for m in messages %}{% endfor %}"}).chat_template is not None
+    with pytest.raises(InvalidConfig, match="--chat-template must be a readable file with a Jinja template"):
+        resolve({"chat_template": "chatml"})
+
+
+@pytest.mark.parametrize(("given", "path"), [("llm", "/llm"), ("/a/b/", "/a/b")])
+def test_a_root_path_begins_with_a_slash_and_ends_without(given: str, path: str) -> None:
+    assert resolve({"root_path": given}).root_path == path
+
+
+def test_a_root_path_is_a_path() -> None:
+    with pytest.raises(InvalidConfig, match="--root-path must be a path such as /llm"):
+        resolve({"root_path": "http://host/llm"})

@@ -89,6 +89,31 @@ def test_chosen_rows_have_tiles_of_their_own(world: World) -> None:
     torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3, 0])
+@pytest.mark.parametrize("role", ROLES)
+def test_one_kernel_multiplies_a_single_row_and_adds_its_adapter(world: World, role: str, number: int) -> None:
+    place, key = slot_layout(world.config).matrices[1, role], (1, role)
+    x, matrix = torch.randn(1, place.width), torch.randn(sum(place.heights), place.width)
+    bias = torch.randn(sum(place.heights))
+    expected = world.expected(key, [number], x, x @ matrix.T + bias)
+    world.slots.send(rows_of(world, [number]), 1, None, 0)
+    world.slots.begin()
+    torch.testing.assert_close(world.slots.multiply_row(key, False, x, matrix, bias), expected, atol=1e-4, rtol=1e-4)
+    world.slots.send(rows_of(world, [2, number, 1]), 3, np.array([1], np.int32), 1)  # the only one that goes on
+    world.slots.begin()
+    torch.testing.assert_close(world.slots.multiply_row(key, True, x, matrix, bias), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_one_kernel_activates_too(world: World) -> None:
+    place, key = slot_layout(world.config).matrices[0, "gate_up"], (0, "gate_up")
+    x, matrix = torch.randn(1, place.width), torch.randn(sum(place.heights), place.width)
+    world.slots.send(rows_of(world, [2]), 1, None, 0)
+    world.slots.begin()
+    found = world.slots.multiply_row(key, False, x, matrix, None, "silu")
+    gate, up = world.expected(key, [2], x, x @ matrix.T).chunk(2, dim=1)
+    torch.testing.assert_close(found, torch.nn.functional.silu(gate) * up, atol=1e-4, rtol=1e-4)
+
+
 def test_bits_of_a_row_are_the_same_alone_and_among_others(world: World, ordered_dots: None) -> None:
     numbers = [2, 1, 2, 0, 3, *[2] * 20, 1]
     place = slot_layout(world.config).matrices[0, "qkv"]

@@ -21,7 +21,6 @@ from chairlift.runner.adapters.low_rank import make_host_adapter
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.slots import make_flat_adapter
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.kernels import make_runner
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.start.warm_up import warm_up
@@ -38,28 +37,11 @@ pytestmark = [
     pytest.mark.skipif(
         os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
     ),
-    pytest.mark.usefixtures("ordered_dots"),
+    pytest.mark.usefixtures("no_gpu", "ordered_dots"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # padding is computed from whatever lies in memory
 ]
 CPU = torch.device("cpu")
 Rows = dict[tuple[int, int], Tensor]
-
-
-class Event_:
-    """Done at once."""
-
-    def record(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None: ...
-
-
-@pytest.fixture(autouse=True)
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
 
 
 class World:

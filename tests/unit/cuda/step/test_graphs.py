@@ -11,7 +11,8 @@ import torch
 from chairlift.runner.cuda.step import graphs
 from chairlift.runner.cuda.step.forward import Forward
 from chairlift.runner.cuda.step.graphs import Graphs
-from unit.cuda.test_runner import Event_, do, make_runner
+from fakes.gpu import DoneEvent
+from unit.cuda.test_runner import do, make_runner
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
@@ -62,7 +63,7 @@ class FakeStreams:
 def fake(monkeypatch: pytest.MonkeyPatch, can_end: bool) -> FakeStreams:
     streams = FakeStreams(can_end)
     for name, part in (
-        ("Event", Event_), ("current_stream", lambda: streams), ("Stream", streams.make), ("stream", streams.on),
+        ("Event", DoneEvent), ("current_stream", lambda: streams), ("Stream", streams.make), ("stream", streams.on),
         ("CUDAGraph", lambda: streams),
     ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, part)

@@ -12,23 +12,19 @@ from chairlift.core.ports import DeviceLost
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.step.device import DevicePart
-from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.ranks.cuda import CudaPart
 from chairlift.runner.ranks.orders import Capture, Finish, Launch, Order, Orders
 from unit.cuda import test_structured as structured
-from unit.cuda.test_runner import CONFIG, CPU, GROUPS, LIMITS, Event_, Pairs, run
+from unit.cuda.test_runner import CONFIG, CPU, GROUPS, LIMITS, Pairs, run
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
+    ),
+    pytest.mark.usefixtures("no_gpu"),
+]
 HOST_BLOCKS = 40
-
-
-@pytest.fixture(autouse=True)
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
 
 
 class OtherRank:

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from chairlift.live.nodes.feed import GRACE_S, MembersFeed
-from chairlift.live.nodes.messages import Ended, MemberEngine, Members
+from chairlift.live.nodes.messages import Ended, Left, MemberEngine, Members
 from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire.curve import Curve
 
@@ -40,9 +40,9 @@ class World:
         self.links, self.now = Links(), 100.0
         self.feed = MembersFeed(cast(Any, self.links), Curve("11" * 32), now=lambda: self.now)
 
-    def hear(self, *engines: MemberEngine, after_s: float = 0.0) -> list[str]:
+    def hear(self, *engines: MemberEngine, after_s: float = 0.0, starting: tuple[str, ...] = ()) -> list[str]:
         self.now += after_s
-        self.feed.hear(Members(list(engines)))
+        self.feed.hear(Members(list(engines), list(starting)))
         return list(self.links.addresses.values())
 
 
@@ -65,6 +65,15 @@ def test_a_broken_link_is_kept_while_its_member_is_listed() -> None:
     assert world.hear(A, after_s=10 * GRACE_S) == [A.address]
 
 
+def test_a_broken_link_is_kept_while_its_engine_starts_again() -> None:
+    world = World()
+    assert world.hear(starting=(A.address,)) == []  # none is made before it is ready
+    world.hear(A)
+    world.links.working.clear()
+    assert world.hear(after_s=10 * GRACE_S, starting=(A.address,)) == [A.address]
+    assert world.hear(after_s=GRACE_S) == []
+
+
 def test_a_broken_link_that_is_not_listed_goes_and_may_come_again() -> None:
     world = World()
     world.hear(A)
@@ -72,6 +81,15 @@ def test_a_broken_link_that_is_not_listed_goes_and_may_come_again() -> None:
     assert world.hear(after_s=GRACE_S / 2) == [A.address]
     assert world.hear(after_s=GRACE_S / 2) == []
     assert world.hear(A) == [A.address]
+
+
+def test_a_member_that_has_left_goes_at_once_and_comes_again_as_another() -> None:
+    world = World()
+    world.hear(A, B)
+    world.feed.hear_left(Left([A.address, "tcp://never-heard-of:1"]))
+    assert list(world.links.addresses) == [1]
+    world.hear(A, B)
+    assert sorted(world.links.addresses) == [1, 2]
 
 
 def test_how_an_engine_ended_is_told_once_and_not_late() -> None:

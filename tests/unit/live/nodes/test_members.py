@@ -24,9 +24,19 @@ def test_nodes_are_listed_until_they_leave_or_fall_silent() -> None:
     assert addresses(members) == ["tcp://a:1", "tcp://b:1"]
     members.hear(tell("b"), now=SILENT_S)
     assert [gone.node for gone in members.end_silent(SILENT_S)] == ["a"]
-    assert members.leave(Leave("b"))
-    assert not members.leave(Leave("b"))
+    assert members.leave(Leave("b")) == ["tcp://b:1"]
+    assert members.leave(Leave("b")) is None
     assert addresses(members) == []
+
+
+def test_engines_that_start_are_told_of_as_long_as_their_node_is_there() -> None:
+    members = new_list()
+    members.hear(tell("a"), now=0.0)
+    members.hear(Tell("b", "tiny", "abc", starting=["tcp://b:1"]), now=0.0)
+    assert addresses(members) == ["tcp://a:1"]
+    assert members.members().starting == ["tcp://b:1"]
+    members.end_silent(SILENT_S)
+    assert members.members().starting == []
 
 
 def test_the_first_node_sets_the_fingerprint_where_the_server_has_no_engines() -> None:

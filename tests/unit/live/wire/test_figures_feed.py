@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from chairlift.live.wire.figures_feed import PERIOD_S, FiguresFeed
 from chairlift.live.wire.messages import FromEngine, Told
 from chairlift.live.wire.seen import Seen
-from chairlift.telemetry.metrics.figures import Figures
+from chairlift.telemetry.metrics.figures import Counts, Figures
 
 
 class World:
@@ -18,6 +18,9 @@ class World:
 
     def figures(self) -> Figures:
         return self.counted
+
+    def histograms(self) -> list[Counts]:
+        return []
 
     def _send(self, front_end: bytes, message: FromEngine) -> None:
         assert isinstance(message, Told)

@@ -1,7 +1,6 @@
 """Engines behind TCP and CURVE: only those with the key are heard, and requests move as on one machine."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,16 +17,11 @@ from chairlift.live.wire.curve import Curve
 from fakes.heard import Heard, joined
 from fakes.ledger_process import POISON, Restarted, note_at
 from fakes.patience import until
+from fakes.raw_sockets import free_address
 from fakes.resumed import LONG, check
 
 KEY, OTHER_KEY = "11" * 32, "22" * 32
 CURVE = Curve(KEY)
-
-
-def free_address() -> str:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{trial.getsockname()[1]}"
 
 
 @asynccontextmanager

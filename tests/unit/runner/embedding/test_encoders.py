@@ -108,14 +108,25 @@ def test_a_decoder_s_vector_is_its_last_row_through_its_own_layers(tmp_path: Pat
 
 def test_a_decoder_s_score_is_how_much_likelier_yes_is_than_no(tmp_path: Path) -> None:
     twin = make_twin(tmp_path, "qwen3-qk-norm")
-    listed = [{"path": "", "type": "Transformer"}, {"path": "1_LogitScore", "type": "x.LogitScore"}]
-    (tmp_path / "modules.json").write_text(json.dumps(listed))
-    (tmp_path / "1_LogitScore").mkdir()
-    (tmp_path / "1_LogitScore/config.json").write_text('{"true_token_id": 11, "false_token_id": 7}')
+    write_answer(tmp_path, 11, 7)
     made = EncoderTwin(tmp_path, None).model().vectors([Input(tokens(length)) for length in LENGTHS])[:, 0].tolist()
     for score, length in zip(made, LENGTHS, strict=True):
         logits = twin.reference_logits_in_float64(tokens(length))[-1]
         assert score == pytest.approx(torch.sigmoid(logits[11] - logits[7]).item(), abs=1e-9)
+
+
+def write_answer(folder: Path, true: int, false: int) -> None:
+    listed = [{"path": "", "type": "Transformer"}, {"path": "1_LogitScore", "type": "x.LogitScore"}]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "1_LogitScore").mkdir()
+    (folder / "1_LogitScore/config.json").write_text(json.dumps({"true_token_id": true, "false_token_id": false}))
+
+
+def test_an_answer_that_is_no_token_of_the_model_is_refused(tmp_path: Path) -> None:
+    make_twin(tmp_path, "qwen3-qk-norm")
+    write_answer(tmp_path, 11, 97)
+    with pytest.raises(InvalidConfig, match="token id 97 of an answer is not below 97"):
+        EncoderTwin(tmp_path, None).model()
 
 
 def test_a_tensor_without_a_place_is_refused_by_name(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Whole loads of models of transformers on a CPU: what was planned, what is served, what is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,47 @@ def test_a_tensor_that_is_missing_is_named(tmp_path: Path) -> None:
     del tensors["transformer.h.1.mlp.c_fc.weight"]
     save_file(tensors, path, {"format": "pt"})
     with pytest.raises(InvalidConfig, match=r"tensor transformer.h.1.mlp.c_fc.weight is missing"):
+        load(resolved(tmp_path, num_blocks=20))
+
+
+def test_a_tensor_of_another_shape_is_named_and_the_library_prints_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_twin(tmp_path, "gpt2")
+    (path,) = tmp_path.glob("*.safetensors")
+    name = "transformer.h.1.mlp.c_fc.weight"
+    tensors = load_file(path)
+    save_file(tensors | {name: torch.zeros(32, 50)}, path, {"format": "pt"})
+    capsys.readouterr()
+    with pytest.raises(InvalidConfig, match=rf"tensor {name} has shape \[32, 50\], the configuration says \[32, 56\]"):
+        load(resolved(tmp_path, num_blocks=20))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"model_type": ["gpt2"]}, r"has no model_type \['gpt2'\]"),
+        ({"activation_function": "steep"}, r"transformers cannot compute it in pages: KeyError\('steep'\)"),
+        ({"layer_types": [{}]}, r"layer_types has {} layers, which need another memory"),
+    ],
+)
+def test_a_configuration_that_is_not_taken_is_refused_in_one_line(
+    tmp_path: Path, changes: dict[str, Any], complaint: str
+) -> None:
+    make_twin(tmp_path, "gpt2")
+    values = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(values | changes))
+    with pytest.raises(InvalidConfig, match=complaint) as refusal:
+        load(resolved(tmp_path, num_blocks=20))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_file_that_ends_early_is_refused_in_one_line(tmp_path: Path) -> None:
+    make_twin(tmp_path, "gpt2")
+    (path,) = tmp_path.glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InvalidConfig, match="GPT2LMHeadModel: transformers cannot load it: .*incomplete metadata"):
         load(resolved(tmp_path, num_blocks=20))
 
 

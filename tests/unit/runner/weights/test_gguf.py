@@ -190,7 +190,8 @@ def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
     return write(path, written, architecture, metadata_of(twin))
 
 
-IN_GGUF = [("llama-gqa-tied", "llama"), ("llama-mha", "llama"), ("qwen2-bias", "qwen2"), ("qwen3-qk-norm", "qwen3")]
+IN_GGUF = [("llama-gqa-tied", "llama"), ("llama-mha", "llama"), ("mistral", "llama"), ("qwen2-bias", "qwen2"),
+           ("qwen3-qk-norm", "qwen3")]  # fmt: skip
 MIXTURES = [("mixtral", "llama"), ("qwen3-moe", "qwen3moe")]
 
 

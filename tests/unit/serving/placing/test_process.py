@@ -1,6 +1,7 @@
 """What is refused before replicas are placed, and the load that is heard meanwhile."""
 
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import zmq
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.live.nodes.messages import Ended, MemberEngine, Members
+from chairlift.serving.placing import process
 from chairlift.serving.placing.process import Loads, find_ray
 from chairlift.serving.run_folder import RunFolder
 from fakes.patience import wait_until
@@ -36,6 +38,28 @@ def test_settings_that_do_not_belong_together_are_refused() -> None:
         Settings(autoscale="1-4")
     with pytest.raises(InvalidConfig, match="give --replicas 1 or more"):
         Settings(cluster="ray://auto", replicas=0)
+
+
+@pytest.mark.parametrize("refusal", [ConnectionError("no"), RuntimeError("not yet"), SystemExit(1)])
+def test_a_head_that_listens_and_does_not_answer_yet_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, refusal: BaseException
+) -> None:
+    pytest.importorskip("ray", reason="needs ray: pip install 'chairlift[ray]'")
+    from chairlift.serving.placing import ray_places
+
+    tried: list[str] = []
+
+    def connect(address: str) -> None:
+        tried.append(address)
+        if len(tried) < 3:
+            raise refusal
+
+    monkeypatch.setattr(ray_places, "is_listening", lambda address: True)
+    monkeypatch.setattr(ray_places, "connect", connect)
+    monkeypatch.setattr(process, "_RETRY_S", 0.0)
+    monkeypatch.setattr(process, "GROUP_SIGNALS", ())
+    assert process._connect(process.FoundRay("head:1", "here"), threading.Event())
+    assert tried == ["head:1"] * 3
 
 
 def test_the_load_is_the_last_that_the_members_list_told(tmp_path: Path) -> None:

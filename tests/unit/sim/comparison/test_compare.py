@@ -44,6 +44,11 @@ def test_the_table_has_a_line_for_each_run_and_leaves_out_what_never_happened() 
     assert "goodput/s" in to_text(rows("policy=fcfs", slo=Slo(ttft=1.0)))
 
 
+def test_rows_that_differ_in_nothing_are_named() -> None:
+    text = to_text(rows("policy=fcfs,longest-first,fcfs:victim=newest"))
+    assert text.endswith("\n\nidentical in every figure: fcfs, fcfs:victim=newest")
+
+
 def test_blocks_saved_have_a_column_where_prompts_begin_alike() -> None:
     def alike() -> Iterator[Item]:
         for i in range(12):

@@ -1,5 +1,6 @@
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.telemetry.metrics.engine import EngineMetrics
+from chairlift.telemetry.metrics.figures import HISTOGRAMS
+from chairlift.telemetry.metrics.series import SERIES
 from chairlift.telemetry.metrics.store import Store
 from chairlift.telemetry.stopwatch import Stopwatch
 from fakes.ledger import LedgerRunner
@@ -60,6 +63,33 @@ def test_tokens_steps_and_times_are_counted(tmp_path: Path) -> None:
     assert scrape.value("chairlift_step_tokens_sum") == 17 + 8 - 2
     for part in ("schedule", "prepare", "run", "commit"):
         assert scrape.value("chairlift_step_seconds_count", part=part) == steps == 5
+
+
+def test_histograms_are_told_as_they_are_shown(tmp_path: Path) -> None:
+    engine = make_engine(tmp_path)
+    run(engine, (make_request(1, range(10), 5),), (make_request(2, range(20, 27), 3),))
+    assert isinstance(engine.observer, EngineMetrics)
+    scrape = Scrape.of(tmp_path)
+    for (name, *labels), told in zip(HISTOGRAMS, engine.observer.histograms(), strict=True):
+        part = dict(zip(SERIES[name].labels, labels, strict=True))
+        assert sum(told.buckets) == scrape.value(f"{name}_count", **part) > 0
+        assert told.total == pytest.approx(scrape.value(f"{name}_sum", **part))
+    engine.add((make_request(3, range(5), 2),))
+    engine.step()
+    shown = scrape.value("chairlift_step_tokens_count")
+    assert sum(engine.observer.histograms()[HISTOGRAMS.index(("chairlift_step_tokens",))].buckets) == shown + 1
+
+
+def test_keys_and_values_that_came_and_did_not_are_counted(tmp_path: Path) -> None:
+    engine = make_engine(tmp_path, Preemption(num_host_blocks=8))
+    for id, is_whole in ((1, True), (2, False), (3, False)):
+        engine.add((replace(make_request(id, range(10), 5), output=(1, 2), num_moved=11),))
+        engine.arrive(RequestId(id), is_whole)
+        engine.abort(RequestId(id))
+    engine.step()
+    scrape = Scrape.of(tmp_path)
+    assert scrape.value("chairlift_kv_fetches_total", outcome="whole") == 1
+    assert scrape.value("chairlift_kv_fetches_total", outcome="failed") == 2
 
 
 def test_the_time_with_a_step_in_flight_goes_on_from_the_last_engine(tmp_path: Path) -> None:

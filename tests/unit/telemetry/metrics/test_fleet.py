@@ -1,14 +1,16 @@
 """Figures of engines on other machines on `/metrics`: added up, by number, and never going back."""
 
 import random
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from chairlift.telemetry.metrics.figures import Figures
+from chairlift.telemetry.metrics.figures import Counts, Figures
 from chairlift.telemetry.metrics.fleet import FleetMetrics
+from chairlift.telemetry.metrics.series import SERIES
 from chairlift.telemetry.metrics.store import Store
 from fakes.scrapes import Scrape, own_values
 
@@ -50,6 +52,37 @@ def test_the_servers_own_engines_are_added(tmp_path: Path) -> None:
     scrape = Scrape.of(tmp_path)
     assert scrape.value("chairlift_requests_running") == 12
     assert scrape.value("chairlift_kv_block_size_tokens") == 16
+
+
+def with_steps(figures: Figures, *steps_s: float) -> Figures:
+    """With one histogram, of parts of steps that took so long."""
+    bounds = SERIES["chairlift_step_seconds"].bounds
+    buckets = [0] * (len(bounds) + 1)
+    for step_s in steps_s:
+        buckets[bisect_left(bounds, step_s)] += 1
+    return replace(figures, histograms=[Counts(buckets, sum(steps_s))])
+
+
+def test_histograms_are_added_and_begin_anew_with_the_engine(tmp_path: Path) -> None:
+    fleet = FleetMetrics(tmp_path, has_own=False)
+    fleet.show({"a": with_steps(A, 0.5)}, NUMBERS, 0)  # counted before it was heard of
+    fleet.show({"a": with_steps(A, 0.5, 0.001, 3.0)}, NUMBERS, 0)
+    fleet.show({"a": with_steps(A, 0.5, 0.001, 3.0), "b": A}, NUMBERS, 0)
+    fleet.show({"a": with_steps(replace(A, born=9), 0.001), "b": with_steps(A, 100.0)}, NUMBERS, 0)
+    scrape, name = Scrape.of(tmp_path), "chairlift_step_seconds"
+    assert scrape.value(f"{name}_count", part="schedule") == 4
+    assert scrape.value(f"{name}_sum", part="schedule") == pytest.approx(103.002)
+    assert scrape.value(f"{name}_bucket", part="schedule", le="0.001") == 2
+    assert scrape.value(f"{name}_bucket", part="schedule", le="60.0") == 3
+    assert scrape.value(f"{name}_count", part="run") == 0
+
+
+def test_histograms_with_other_buckets_are_left_out(tmp_path: Path) -> None:
+    fleet = FleetMetrics(tmp_path, has_own=False)
+    fleet.show({"a": A}, NUMBERS, 0)
+    fleet.show({"a": replace(A, histograms=[Counts([1, 2, 3], 1.0)] * 40)}, NUMBERS, 0)
+    fleet.show({"a": with_steps(A, 0.5)}, NUMBERS, 0)
+    assert Scrape.of(tmp_path).value("chairlift_step_seconds_count", part="schedule") == 0
 
 
 def test_a_member_that_left_disappears_and_its_counts_stay_in_the_sum(tmp_path: Path) -> None:

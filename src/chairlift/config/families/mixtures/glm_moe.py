@@ -6,7 +6,7 @@ from chairlift.config.families.family import Family
 from chairlift.config.families.mixtures.experts import read_experts, with_experts, with_groups
 from chairlift.config.families.reading import num_layers, read_attention, read_model, require
 from chairlift.config.families.rope import Turning
-from chairlift.config.fields import Fields
+from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.config.model import ModelConfig
 
 
@@ -14,7 +14,7 @@ def _glm4_moe(config: Fields) -> ModelConfig:
     require(config, "hidden_act", "silu")
     attention = read_attention(config, turning=Turning(share=0.5))
     attention = replace(attention, has_output_bias=False, has_qk_norm=config.flag("use_qk_norm", False))
-    model = read_model(config, [attention] * num_layers(config))
+    model = read_model(config, [attention] * num_layers(config), eps=1e-5)
     width = config.size("moe_intermediate_size")
     experts = read_experts(
         config, ("num_local_experts", "n_routed_experts"), "num_experts_per_tok", scores="sigmoid",
@@ -24,7 +24,7 @@ def _glm4_moe(config: Fields) -> ModelConfig:
     experts = with_groups(config, experts, "n_group", "topk_group")
     num_dense = int(config.number("first_k_dense_replace", 1))
     model = with_experts(model, width, experts, [layer >= num_dense for layer in range(model.num_layers)])
-    return replace(model, num_further_layers=int(config.number("num_nextn_predict_layers", 0)))
+    return replace(model, num_further_layers=int(config.number("num_nextn_predict_layers", 1, most=MAX_LAYERS)))
 
 
 GLM4_MOE = Family(architecture="Glm4MoeForCausalLM", model_type="glm4_moe", read=_glm4_moe)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from chairlift.config.families.family import Family
 from chairlift.config.families.mixtures.experts import read_experts, with_experts
 from chairlift.config.families.reading import num_layers, read_attention, read_model, require, with_windows
+from chairlift.config.families.rope import rotation_map
 from chairlift.config.fields import Fields
 from chairlift.config.model import CLAMP, HF_NAMES, STEEPNESS, ModelConfig
 
@@ -23,11 +24,12 @@ def _gpt_oss(config: Fields) -> ModelConfig:
     for key, value in (("swiglu_limit", CLAMP), ("swiglu_alpha", STEEPNESS)):
         if config.number(key, value) != value:
             raise config.bad(key, f"must be {value:g}")
+    rotation_map(config)
     has_bias = config.flag("attention_bias", True)
     attention = read_attention(config, head_dim=_HEAD_DIM, theta=_THETA)
     attention = replace(attention, has_bias=has_bias, has_output_bias=has_bias, has_sinks=True)
     sliding = [layer % 2 == 0 for layer in range(num_layers(config))]
-    model = read_model(config, with_windows(config, attention, sliding, _WINDOW), activation="clamped")
+    model = read_model(config, with_windows(config, attention, sliding, _WINDOW), activation="clamped", eps=1e-5)
     experts = read_experts(
         config, ("num_local_experts",), "num_experts_per_tok", scores="chosen", has_router_bias=True, has_bias=True
     )

@@ -14,11 +14,12 @@ _NAMES = replace(
     expert_gate_up=("block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3"),
     expert_down="block_sparse_moe.experts.{}.w2",
 )
+_THETA = 1_000_000.0
 
 
 def _mixtral(config: Fields) -> ModelConfig:
     experts = read_experts(config, ("num_local_experts",), "num_experts_per_tok", is_normalised=True)
-    model = read_mistral(config, window=None)
+    model = read_mistral(config, window=None, theta=_THETA, eps=1e-5)
     return with_experts(model, config.size("intermediate_size"), experts, [True] * model.num_layers)
 
 

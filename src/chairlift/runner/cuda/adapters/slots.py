@@ -30,7 +30,9 @@ from chairlift.runner.cuda.adapters.layout import (
     slot_layout,
     tiles_of,
 )
+from chairlift.runner.cuda.adapters.one_row_kernel import LINES, adapted_row_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
+from chairlift.runner.cuda.one_row.product import OUTPUTS, stretch
 from chairlift.runner.cuda.step.memory import pinned_ring
 from chairlift.runner.machine.to_device import on_host
 
@@ -87,6 +89,8 @@ class CudaSlots:
         places = self._layout.matrices.values()
         width = max(len(place.heights) * _splits(place) for place in places) * self._max_blocks * ROWS * RANKS
         self._partials = torch.empty(most * width, dtype=torch.float32, device=device)
+        self._counters = torch.zeros(len(places), dtype=torch.int32, device=device)
+        self._counter_of = dict(zip(self._layout.matrices, self._counters.split(1), strict=True))
         # Of all rows, and of those whose logits are wanted.
         self._tiles = [torch.full((most, 1 + ROWS), -1, dtype=torch.int32, device=device) for _ in range(2)]
         self._pinned = [pinned_ring(most * (1 + ROWS), torch.int32, device) for _ in range(2)]
@@ -107,6 +111,28 @@ class CudaSlots:
             pinned.numpy()[: len(tiles)] = tiles
             pinned.numpy()[len(tiles) :] = -1
             self._tiles[which][:size].copy_(pinned, non_blocking=True)
+
+    def begin(self) -> None:
+        """Before the products of a step."""
+        self._counters.zero_()
+
+    def multiply_row(
+        self, key: MatrixKey, is_chosen: bool, x: Tensor, matrix: Tensor, bias: Tensor | None, activation: str = ""
+    ) -> Tensor:
+        """x [1, in], matrix [out, in] -> [1, out] with what the row's adapter adds. An activation: as `gated`. Once for
+        each matrix of a step."""
+        place, num_outputs = self._layout.matrices[key], len(matrix) // (2 if activation else 1)
+        out = torch.empty(1, num_outputs, dtype=x.dtype, device=x.device)
+        first, second, third = (*place.heights, 0, 0)[:3]
+        num_low = len(place.heights) * self._max_blocks * RANKS // LINES.value
+        each = 1 if activation else OUTPUTS
+        adapted_row_kernel[(num_low + triton.cdiv(num_outputs, each),)](
+            x, matrix, bias, self._tiles[is_chosen], self._blocks, self._bank, self._partials, self._counter_of[key],
+            out, num_outputs, self._bank.shape[1], place.down, place.up, num_low,
+            FIRST=first, SECOND=second, THIRD=third, WIDTH=place.width, OUTPUTS=each, STRETCH=stretch(place.width),
+            ACTIVATION=activation, HAS_BIAS=bias is not None, num_warps=4, **dependent(True),
+        )  # fmt: skip
+        return out
 
     def add(self, key: MatrixKey, is_chosen: bool, x: Tensor, out: Tensor) -> None:
         """What the adapters of the rows add to a base product. is_chosen: these are the rows whose logits are

@@ -18,12 +18,11 @@ from typing import NamedTuple
 import torch
 import triton
 from torch import Tensor
-from triton import knobs
 
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.exact.kernels import product_kernel
 from chairlift.runner.cuda.hopper.kernels import Hopper
-from chairlift.runner.cuda.target import shared_memory
+from chairlift.runner.cuda.target import stages_ahead
 
 Activate = Callable[[Tensor, str], Tensor]  # as `CudaOps.activate`
 Multiply = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
@@ -52,10 +51,7 @@ class Tile(NamedTuple):
     stages: int  # that are read ahead, where there is memory for them
 
     def num_stages(self, itemsize: int) -> int:
-        """No bit depends on it."""
-        if knobs.runtime.interpret:
-            return 1
-        return max(1, min(self.stages, shared_memory() // ((self.outputs + self.rows) * self.stretch * itemsize)))
+        return stages_ahead(self.stages, (self.outputs + self.rows) * self.stretch * itemsize)
 
 
 # Chosen by measuring on an H200. Many outputs keep all processors busy with tiles that are nearly full.

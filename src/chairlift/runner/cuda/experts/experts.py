@@ -7,14 +7,13 @@ from typing import NamedTuple
 import torch
 import triton
 from torch import Tensor
-from triton import knobs
 
 from chairlift.config.model import ExpertsSpec
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.experts.few_rows_kernels import few_down_kernel, few_gated_kernel
 from chairlift.runner.cuda.experts.grouped_kernel import grouped_kernel
 from chairlift.runner.cuda.experts.routing_kernels import combine_kernel, place_kernel, route_kernel
-from chairlift.runner.cuda.target import shared_memory
+from chairlift.runner.cuda.target import stages_ahead
 from chairlift.runner.ops import Experts
 from chairlift.runner.torch import experts as torch_experts
 
@@ -37,9 +36,7 @@ class Tile(NamedTuple):
     stages: int  # that are read ahead, where there is memory for them
 
     def num_stages(self, itemsize: int) -> int:
-        if knobs.runtime.interpret:
-            return 1
-        return max(1, min(self.stages, shared_memory() // ((self.outputs + self.rows) * self.stretch * itemsize)))
+        return stages_ahead(self.stages, (self.outputs + self.rows) * self.stretch * itemsize)
 
 
 # By the rows that an expert has on average: the first that has as many.

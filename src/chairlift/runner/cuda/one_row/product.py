@@ -8,7 +8,7 @@ from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.one_row.product_kernel import gated_kernel, one_row_kernel
 
 _DTYPES = (torch.bfloat16, torch.float16)
-_OUTPUTS = 2  # of a program
+OUTPUTS = 2  # of a program
 
 
 def is_one_row(x: Tensor) -> bool:
@@ -19,9 +19,9 @@ def one_row(x: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, 
     """x [1, in], matrix [out, in] -> [1, out], of the given type; each output times its scale, where there are any."""
     num_outputs, width = matrix.shape
     out = torch.empty(1, num_outputs, dtype=dtype, device=x.device)
-    one_row_kernel[(triton.cdiv(num_outputs, _OUTPUTS),)](
+    one_row_kernel[(triton.cdiv(num_outputs, OUTPUTS),)](
         x, matrix, scales, bias, out, num_outputs,
-        WIDTH=width, OUTPUTS=_OUTPUTS, STRETCH=_stretch(width),
+        WIDTH=width, OUTPUTS=OUTPUTS, STRETCH=stretch(width),
         HAS_SCALES=scales is not None, HAS_BIAS=bias is not None, num_warps=4, **dependent(True),
     )  # fmt: skip
     return out
@@ -32,11 +32,11 @@ def gated(x: Tensor, matrix: Tensor, activation: str) -> Tensor:
     num_outputs, width = len(matrix) // 2, x.shape[1]
     out = torch.empty(1, num_outputs, dtype=x.dtype, device=x.device)
     gated_kernel[(num_outputs,)](
-        x, matrix, out, num_outputs, WIDTH=width, OUTPUTS=1, STRETCH=_stretch(width), ACTIVATION=activation,
+        x, matrix, out, num_outputs, WIDTH=width, OUTPUTS=1, STRETCH=stretch(width), ACTIVATION=activation,
         num_warps=4, **dependent(True),
     )  # fmt: skip
     return out
 
 
-def _stretch(width: int) -> int:
+def stretch(width: int) -> int:
     return 2048 if width % 2048 == 0 else min(4096, triton.next_power_of_2(width))

@@ -22,7 +22,7 @@ def one_row_kernel(
     wait_for_previous(IS_DEPENDENT)
     outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     is_output = outputs < num_outputs
-    total = _multiply(x, weight, outputs, is_output, WIDTH, OUTPUTS, STRETCH)
+    total = multiply(x, weight, outputs, is_output, WIDTH, OUTPUTS, STRETCH)
     if HAS_SCALES:
         total *= tl.load(scales + outputs, mask=is_output, other=0.0)
     if HAS_BIAS:
@@ -41,7 +41,7 @@ def gated_kernel(
     wait_for_previous(IS_DEPENDENT)
     rows = tl.arange(0, 2 * OUTPUTS)  # the two of an output side by side
     outputs = tl.program_id(0) * OUTPUTS + rows // 2
-    total = _multiply(x, weight, outputs + rows % 2 * num_outputs, outputs < num_outputs, WIDTH, 2 * OUTPUTS, STRETCH)
+    total = multiply(x, weight, outputs + rows % 2 * num_outputs, outputs < num_outputs, WIDTH, 2 * OUTPUTS, STRETCH)
     kind = out.dtype.element_ty
     # Rounded before they are multiplied, as where the products are kept.
     gate, up = tl.split(tl.reshape(total.to(kind).to(tl.float32), [OUTPUTS, 2]))
@@ -50,7 +50,7 @@ def gated_kernel(
 
 
 @triton.jit
-def _multiply(x, weight, rows, is_row, WIDTH: tl.constexpr, ROWS: tl.constexpr, STRETCH: tl.constexpr):
+def multiply(x, weight, rows, is_row, WIDTH: tl.constexpr, ROWS: tl.constexpr, STRETCH: tl.constexpr):
     """x times some rows of the weight -> [ROWS]"""
     columns = tl.arange(0, STRETCH)
     place = weight + rows[:, None].to(tl.int64) * WIDTH + columns[None, :]

@@ -10,8 +10,8 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.runner.adapters.model import adapted
 from chairlift.runner.cuda.adapters.slots import CudaSlots
+from chairlift.runner.cuda.adapters.weight import adapted
 from chairlift.runner.cuda.attention.tiling import Tiling
 from chairlift.runner.cuda.flashinfer.planner import FlashPlan
 from chairlift.runner.cuda.sampling.argmax import argmax_kernel
@@ -30,7 +30,7 @@ class Forward:
     def __init__(self, model: PagedModel, kv: KvCache, memory: StepMemory, slots: CudaSlots | None = None) -> None:
         """slots: where rows may have adapters."""
         self._model = model
-        self._adapted = model
+        self._adapted, self._slots = model, slots
         if slots is not None:
             assert isinstance(model, Decoder)
             self._adapted = adapted(model, slots)
@@ -73,7 +73,10 @@ class Forward:
             replace(batch, slots=own, tables=tables)
             for own, tables in zip(self._memory.window_slots[:, :num_tokens], self._memory.window_tables, strict=True)
         ]
-        model = self._adapted if has_adapters else self._model
+        model = self._model
+        if has_adapters and self._slots is not None:
+            self._slots.begin()
+            model = self._adapted
         return model.hidden(replace(batch, windows=tuple(views)) if views else batch, self._kv)
 
     def choose(self, hidden: Tensor) -> tuple[Tensor, Tensor]:

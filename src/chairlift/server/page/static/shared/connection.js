@@ -23,6 +23,9 @@ function askForKey() {
   return asking;
 }
 
+// Where the server is: below a proxy's prefix, perhaps.
+const prefix = location.pathname.replace(/\/(docs)?\/?$/, "");
+
 // Without a key there is nothing to change.
 function showKey() { byId("key-change").hidden = !storedKey(); }
 
@@ -33,9 +36,10 @@ function makeKey() {
   for (const link of document.querySelectorAll("a[data-keyed]")) link.addEventListener("click", async (event) => {
     if (!storedKey()) return;
     event.preventDefault();
-    const answer = await call(link.getAttribute("href"));
+    const answer = await call(link.getAttribute("href").slice(prefix.length));
     location.assign(URL.createObjectURL(new Blob([await answer.text()], { type: "text/plain" })));
   });
+  for (const link of document.querySelectorAll('a[href^="/"]')) link.setAttribute("href", prefix + link.getAttribute("href"));
 }
 
 // fetch with the key; asks for one until the server accepts it.
@@ -43,7 +47,7 @@ async function call(path, options = {}) {
   for (;;) {
     const key = storedKey();
     const headers = { ...options.headers, ...(key ? { Authorization: "Bearer " + key } : {}) };
-    const answer = await fetch(path, { ...options, headers, cache: "no-store" });
+    const answer = await fetch(prefix + path, { ...options, headers, cache: "no-store" });
     if (answer.status !== 401) return answer;
     await askForKey();
   }

@@ -12,6 +12,7 @@ from chairlift.config.options.values import whole
 
 HELP = "simulate a workload under many settings side by side"
 DESCRIPTION = "Simulate one workload under every combination of the settings that vary."
+USAGE = "--workload FILE --vary NAME=V,V [options]"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.inputs.flags import (
+    add_model_argument,
     add_option_flags,
     flags_of,
     parsed,
@@ -38,6 +39,7 @@ DESCRIPTION = (
     "Search scheduling rules and limits for a workload in the simulator, run the best few for real, and write a YAML "
     "for serve --config with a report. Options given below are not varied."
 )
+USAGE = "[MODEL] --workload FILE [options]"
 EPILOG = "exit codes: 0 found; 1 no setting meets --slo; 2 a mistake; 130 interrupted, what was found is written"
 _CALIBRATION_SHARE = 0.2  # of the time
 _SEARCH_SHARE = 0.5  # of what is left then; the rest is for real runs
@@ -45,6 +47,7 @@ _REACH = 2  # the search goes up to this many times the usual requests and token
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
     add_request_flags(parser)
     parser.add_argument(
         "--profile", metavar="FILE", help="profile: a file or a built-in name (default: calibrate the model here)"

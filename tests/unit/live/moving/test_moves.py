@@ -1,9 +1,11 @@
-"""How pieces travel between engines, and what happens when they do not."""
+"""Requests that leave an engine with their keys and values and arrive in another, with or without these."""
 
 import dataclasses
+import os
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,68 +18,20 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.windows import Windows
-from chairlift.live.moving.fetch import fetch
 from chairlift.live.moving.moves import Answer, Moves
 from chairlift.live.moving.shelf import KEPT_S, Shelf
 from chairlift.live.moving.sockets import PieceServer
 from chairlift.live.moving.ticket import MoveFailed, Ticket
 from fakes.clocks import CountingClock
 from fakes.ledger import LedgerRunner, expected
-from fakes.patience import HANG_S, wait_until
+from fakes.patience import wait_until
 from fakes.requests import make_request
 
 LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=32, max_running=4, max_step_tokens=64)
-DATA = bytes(range(256)) * 20_000  # several parts
 
 
 def filled(data: bytes, view: memoryview) -> None:
     view[:] = data
-
-
-def on_shelf(folder: Path, address: str | None = None) -> Ticket:
-    piece = Shelf(folder, 1 << 30).put(len(DATA), partial(filled, DATA))
-    path = None if address else str(piece.path)
-    return Ticket(piece.path.name, "", 1, b"", piece.num_bytes, piece.checksum, path, address)
-
-
-def fetched(ticket: Ticket, wait_s: float = HANG_S) -> bytes:
-    taken: list[bytes] = []
-    fetch(ticket, time.monotonic() + wait_s, lambda data: taken.append(bytes(data)))
-    return taken[0]
-
-
-@pytest.mark.parametrize("has_socket", [False, True])
-def test_a_piece_is_fetched_once_and_is_gone(tmp_path: Path, has_socket: bool) -> None:
-    address = PieceServer(tmp_path, "tcp://127.0.0.1:*").address if has_socket else None
-    ticket = on_shelf(tmp_path, address)
-    assert fetched(ticket) == DATA
-    wait_until(lambda: not list(tmp_path.iterdir()))
-    with pytest.raises(MoveFailed):
-        fetched(ticket)
-
-
-@pytest.mark.parametrize("has_socket", [False, True])
-def test_bytes_that_were_changed_are_refused(tmp_path: Path, has_socket: bool) -> None:
-    address = PieceServer(tmp_path, "tcp://127.0.0.1:*").address if has_socket else None
-    ticket = on_shelf(tmp_path, address)
-    with (tmp_path / ticket.name).open("r+b") as file:
-        file.seek(12_345)
-        file.write(b"?")
-    with pytest.raises(MoveFailed, match="not those"):
-        fetched(ticket)
-
-
-def test_a_source_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
-    ticket = on_shelf(tmp_path, "tcp://127.0.0.1:1")
-    with pytest.raises(MoveFailed, match="in time"):
-        fetched(ticket, wait_s=0.05)
-
-
-def test_a_server_sends_no_other_files(tmp_path: Path) -> None:
-    address = PieceServer(tmp_path, "tcp://127.0.0.1:*").address
-    (tmp_path / "secret").write_bytes(DATA)
-    with pytest.raises(MoveFailed, match="gone"):
-        fetched(replace(on_shelf(tmp_path, address), name="../" + tmp_path.name + "/secret"))
 
 
 def test_a_shelf_is_bounded_and_forgets(tmp_path: Path) -> None:
@@ -93,6 +47,18 @@ def test_a_shelf_is_bounded_and_forgets(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_pieces_of_engines_that_died_are_dropped(tmp_path: Path) -> None:
+    orphan = Shelf(tmp_path, 100).put(10, partial(filled, bytes(10))).path
+    shelf = Shelf(tmp_path, 100)
+    shelf.put(10, partial(filled, bytes(10)))
+    assert orphan.exists()
+    old = time.time() - 3 * KEPT_S
+    os.utime(orphan, (old, old))
+    shelf.put(10, partial(filled, bytes(10)))
+    assert not orphan.exists()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_pieces_that_nobody_fetches_are_dropped_while_the_engine_goes_on(tmp_path: Path) -> None:
     source, now = Movable(tmp_path), [0.0]
     source.moves._shelf = shelf = Shelf(tmp_path, 1 << 30, lambda: now[0])
@@ -106,19 +72,22 @@ def test_pieces_that_nobody_fetches_are_dropped_while_the_engine_goes_on(tmp_pat
 
 def test_moving_is_chosen_where_it_is_cheaper() -> None:
     price = MovePrice(1000, Windows(0, 0, block_size=10, max_step_tokens=8))
-    price.learn(num_bytes=1000, seconds=1.0)
-    assert price.is_cheaper(100, token_s=0.21)
-    assert not price.is_cheaper(100, token_s=0.19)
+    price.copied.learn(num_bytes=1000, seconds=1.0)
+    price.fetched.learn(num_bytes=1000, seconds=3.0)
+    assert price.is_cheaper(100, token_s=0.41)
+    assert not price.is_cheaper(100, token_s=0.39)
 
 
 class Movable:
     """An engine on the ledger runner, with its moves."""
 
-    def __init__(self, folder: Path, num_host_blocks: int = 16, model: str = "m") -> None:
+    def __init__(self, folder: Path, num_host_blocks: int = 16, model: str = "m", address: str | None = None) -> None:
+        """`address`: of the socket that sends its pieces, if any."""
+        self.folder = folder
         preemption = Preemption(num_host_blocks=num_host_blocks)
         self.runner = LedgerRunner(LIMITS.num_blocks, LIMITS.block_size, LIMITS.vocab_size, 1, num_host_blocks)
         self.engine = Engine(Scheduler(LIMITS, Fcfs(), preemption=preemption), self.runner, CountingClock())
-        self.moves = Moves(self.engine, self.runner.host_memory, Shelf(folder, 1 << 20), model)
+        self.moves = Moves(self.engine, self.runner.host_memory, Shelf(folder, 1 << 20), model, address=address)
         self.tokens: list[int] = []
 
     def step(self) -> list[Answer]:
@@ -132,7 +101,9 @@ class Movable:
         return answers[0]
 
 
-def moved(source: Movable, target: Movable, spoil: bool = False) -> tuple[list[int], list[int], int]:
+def moved(
+    source: Movable, target: Movable, spoil: bool = False, forge: dict[str, Any] | None = None
+) -> tuple[list[int], list[int], int]:
     """Tokens after a move, those expected, and how many prompt tokens the target computed."""
     request = make_request(1, range(18), 12)
     source.engine.add((request,))
@@ -144,11 +115,12 @@ def moved(source: Movable, target: Movable, spoil: bool = False) -> tuple[list[i
     known = [*request.prompt, *source.tokens]
     source.engine.abort(request.id)
     num_moved = 0
+    if ticket is not None and forge is not None:
+        ticket = replace(ticket, **forge)
     if ticket is not None and target.moves.accepts(ticket, known):
         num_moved = ticket.num_tokens
         if spoil:
-            assert ticket.path is not None
-            Path(ticket.path).write_bytes(b"?" * ticket.num_bytes)
+            (source.folder / ticket.name).write_bytes(b"?" * ticket.num_bytes)
     again = dataclasses.replace(request, output=tuple(source.tokens), num_moved=num_moved)
     target.engine.add((again,))
     if num_moved and ticket is not None:
@@ -164,21 +136,77 @@ def test_a_request_moves_without_computing_again(tmp_path: Path) -> None:
     assert num_computed == 0
 
 
-@pytest.mark.parametrize("what", ["no room here", "no room there", "another model", "changed bytes", "another folder"])
-def test_a_move_that_fails_is_computed_again(tmp_path: Path, what: str) -> None:
-    source = Movable(tmp_path, num_host_blocks=2 if what == "no room here" else 16)
+def test_between_machines_too(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    address = PieceServer(tmp_path, "tcp://127.0.0.1:*").address
+    tokens, want, num_computed = moved(Movable(tmp_path, address=address), Movable(elsewhere))
+    assert tokens == want
+    assert num_computed == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("no room here", None),
+        ("no room there", "--host-memory is full"),
+        ("another model", "another model, layout or fingerprint"),
+        ("changed bytes", "not those that were sent"),
+        ("another folder", "on another machine, or gone"),
+        ("a source that is gone", "cannot be reached"),
+    ],
+)
+def test_a_move_that_fails_is_computed_again(
+    tmp_path: Path, what: str, line: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = "tcp://127.0.0.1:1" if what == "a source that is gone" else None
+    source = Movable(tmp_path, num_host_blocks=2 if what == "no room here" else 16, address=gone)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     target = Movable(
-        elsewhere if what == "another folder" else tmp_path,
+        elsewhere if gone or what == "another folder" else tmp_path,
         2 if what == "no room there" else 16,
         model="other" if what == "another model" else "m",
     )
     tokens, want, num_computed = moved(source, target, spoil=what == "changed bytes")
     assert tokens == want
     assert num_computed > 18
+    assert [line in record.getMessage() for record in caplog.records] == ([True] if line else [])
     if what == "another folder":  # no other file is read, or removed
         assert any(path.is_file() for path in tmp_path.iterdir())
+
+
+def test_many_failures_are_told_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    target = Movable(tmp_path)
+    ticket = Ticket("0" * 32, "other", 1, b"", 1, 1)
+    assert not any(target.moves.accepts(ticket, [1, 2]) for _ in range(20))
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("field", ["name", "layout", "num_tokens", "tokens", "num_bytes", "checksum", "address"])
+def test_a_forged_ticket_is_computed_again(tmp_path: Path, field: str) -> None:
+    forged = {"name": "../../etc/passwd", "layout": "x", "num_tokens": 3, "tokens": b"x", "num_bytes": 1 << 40,
+              "checksum": 1, "address": "no address"}  # fmt: skip
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    address = PieceServer(tmp_path, "tcp://127.0.0.1:*").address
+    source, target = Movable(tmp_path, address=address), Movable(elsewhere)
+    tokens, want, num_computed = moved(source, target, forge={field: forged[field]})
+    assert tokens == want
+    assert num_computed > 18
+
+
+def test_a_request_that_is_asked_twice_leaves_once(tmp_path: Path) -> None:
+    source = Movable(tmp_path)
+    request = make_request(1, range(18), 30)
+    source.engine.add((request,))
+    source.step()
+    answers: list[Answer] = []
+    for _ in range(6):
+        source.moves.leave(b"front end", 7, request.id)
+        answers += source.step()
+    wait_until(lambda: bool(answers.extend(source.step()) or answers))
+    assert [answer.ticket is not None for answer in answers] == [True]
 
 
 def test_more_requests_than_the_host_holds_leave_one_after_the_other(tmp_path: Path) -> None:

@@ -5,7 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.inputs.flags import add_option_flags, flags_of, progress, warn, warned_model, warned_settings
+from chairlift.cli.inputs.flags import (
+    add_model_argument,
+    add_option_flags,
+    arguments_of,
+    progress,
+    warn,
+    warned_model,
+    warned_settings,
+)
 from chairlift.core.errors import ChairliftError, InvalidConfig
 
 if TYPE_CHECKING:
@@ -16,9 +24,11 @@ DESCRIPTION = (
     "Time a model's steps on this machine and write the profile that predicts them. The machine should be idle "
     "otherwise. Limits such as max_running come from --config or the environment."
 )
+USAGE = "[MODEL] --out FILE [options]"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write the profile to this file")
     parser.add_argument("--quick", action="store_true", help="time fewer shapes and repeats: seconds, but less exact")
     parser.add_argument(
@@ -61,15 +71,8 @@ def _first_tokens(options: argparse.Namespace) -> "FirstTokens":
     """Empty, with a warning, if the model cannot be served."""
     from chairlift.sim.calibration.serving_path import first_tokens
 
-    arguments = [] if options.config is None else ["--config", str(options.config)]
-    for name, value in flags_of(options).items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            arguments.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
-            arguments += [f"--{flag}", str(value)]
     try:
-        return first_tokens(arguments)
+        return first_tokens(arguments_of(options))
     except (ChairliftError, OSError) as error:
         warn([f"the time outside the steps was not measured: {error}; --no-serve leaves it out"])
         return ()

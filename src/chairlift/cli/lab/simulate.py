@@ -9,6 +9,7 @@ from chairlift.config.options.values import whole
 
 HELP = "run a workload through the scheduler without a model"
 DESCRIPTION = "Run a workload through the scheduler on a virtual clock; a profile says how long steps take."
+USAGE = "--workload FILE [options]"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,42 @@
+"""The matrices of a decoder on a GPU whose rows may each have an adapter: for a single row, one kernel does both."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from chairlift.runner.adapters.low_rank import MatrixKey
+from chairlift.runner.adapters.model import AdaptedWeight, with_weights
+from chairlift.runner.cuda.adapters.slots import CudaSlots
+from chairlift.runner.cuda.one_row.product import is_one_row
+from chairlift.runner.cuda.ops import CudaWeight
+from chairlift.runner.model import Decoder
+from chairlift.runner.ops import Weight
+
+
+@dataclass(frozen=True, slots=True)
+class CudaAdaptedWeight(AdaptedWeight):
+    """Of a base that need not be exact."""
+
+    base: CudaWeight
+    slots: CudaSlots
+
+    def linear(self, x: Tensor) -> Tensor:
+        if not is_one_row(x):
+            return AdaptedWeight.linear(self, x)
+        return self.slots.multiply_row(self.key, self.is_chosen, x, self.base.matrix, self.base.bias)
+
+    def gated(self, x: Tensor, activation: str) -> Tensor | None:
+        if not is_one_row(x) or self.base.bias is not None:
+            return None
+        return self.slots.multiply_row(self.key, self.is_chosen, x, self.base.matrix, None, activation)
+
+
+def adapted(decoder: Decoder, slots: CudaSlots) -> Decoder:
+    """The same decoder, with what the adapters in these slots add."""
+
+    def wrap(weight: Weight, key: MatrixKey, is_chosen: bool) -> Weight:
+        if isinstance(weight, CudaWeight):
+            return CudaAdaptedWeight(weight, key, is_chosen, slots)
+        return AdaptedWeight(weight, key, is_chosen, slots)
+
+    return with_weights(decoder, wrap)

@@ -1,0 +1,122 @@
+"""Names of other engines, as flags and in files."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from chairlift.cli.inputs.flags import flags_of, settings_from
+from chairlift.cli.main import _parser, main
+from chairlift.config.options.foreign.llama_cpp import LLAMA_CPP_SAME
+from chairlift.config.options.foreign.names import Foreign
+from chairlift.config.options.foreign.page import page
+from chairlift.config.options.foreign.table import FOREIGN, by_flag
+from chairlift.config.options.foreign.vllm import VLLM_SAME
+from chairlift.config.options.resolve import OPTIONS, resolve
+from chairlift.config.settings import Settings
+from chairlift.core.errors import InvalidConfig
+
+ROOT = Path(__file__).parents[5]
+OURS = {option.name for option in OPTIONS}
+
+
+def settings(*arguments: str) -> Settings:
+    return settings_from(_parser().parse_args(["serve", *arguments]))
+
+
+def test_a_foreign_name_is_none_of_ours_and_means_one_thing() -> None:
+    assert OURS.isdisjoint(foreign.name for foreign in FOREIGN)
+    flags = [flag for foreign in FOREIGN for flag in foreign.flags]
+    assert sorted(flags) == sorted(set(flags))
+    assert {foreign.option for foreign in FOREIGN} - {""} <= OURS
+    assert {*VLLM_SAME, *LLAMA_CPP_SAME} <= OURS | {"config"}
+    assert all(foreign.note for foreign in FOREIGN if not foreign.option)
+
+
+@pytest.mark.parametrize("foreign", [each for each in FOREIGN if each.shape == "constant"], ids=lambda each: each.name)
+def test_a_constant_is_a_value_of_ours(foreign: Foreign) -> None:
+    for flag in foreign.flags:
+        assert getattr(settings(flag), foreign.option) == foreign.constant
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "value"),
+    [
+        (("--max-num-seqs", "64"), "max_running", 64),
+        (("--max-num-batched-tokens=4096",), "max_step_tokens", 4096),
+        (("--gpu-memory-utilization", "0.8"), "memory", 0.8),
+        (("-tp", "2"), "tensor_parallel", 2),
+        (("--no-enable-prefix-caching",), "prefix_cache", False),
+        (("--kv-cache-dtype", "fp8_e4m3"), "kv_dtype", "fp8"),
+        (("--tool-call-parser", "qwen3_coder"), "tool_format", "qwen3-coder"),
+        (("--data-parallel-size", "2"), "replicas", 2),
+        (("-m", "a/b"), "model", "a/b"),
+        (("-hf", "a/b:Q4_K_M"), "model", "a/b:Q4_K_M"),
+        (("-c", "4096"), "max_model_len", 4096),
+        (("-c", "0"), "max_model_len", None),
+        (("-np", "4"), "max_running", 4),
+        (("-t", "-1"), "threads", 0),
+        (("--served-model-name", "a", "b"), "served_model_name", ("a", "b")),
+    ],
+)
+def test_an_alias_sets_our_option(arguments: tuple[str, ...], option: str, value: object) -> None:
+    assert getattr(settings(*arguments), option) == value
+
+
+def test_adapters_are_taken_by_their_name(tmp_path: Path) -> None:
+    found = settings("--enable-lora", "--lora-modules", f"a={tmp_path}", f"b={tmp_path}")
+    assert found.lora == (("a", tmp_path), ("b", tmp_path))
+    assert found.warnings == (
+        "--enable-lora is ignored: adapters are served where --lora or --lora-dir names them",
+    )  # fmt: skip
+
+
+def test_a_file_may_use_the_names_too(tmp_path: Path) -> None:
+    (tmp_path / "vllm.yaml").write_text("max-num-seqs: 7\nenforce-eager: true\n")
+    found = resolve({}, tmp_path / "vllm.yaml")
+    assert found.max_running == 7
+    assert "vllm.yaml: enforce-eager is ignored: " in found.warnings[0]
+    (tmp_path / "other.yaml").write_text("swap_space: 4\n")
+    with pytest.raises(InvalidConfig, match=r"other.yaml: swap_space: use --preemption swap with --host-memory SIZE"):
+        resolve({}, tmp_path / "other.yaml")
+
+
+def test_an_option_under_two_names_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="--max-num-seqs is --max-running here: give one of them"):
+        settings("--max-num-seqs", "4", "--max-running", "4")
+    with pytest.raises(InvalidConfig, match="--parallel is --max-running here: give one of them"):
+        settings("--max-num-seqs", "4", "-np", "4")
+
+
+@pytest.mark.parametrize("foreign", [each for each in FOREIGN if not each.option and not each.is_needless],
+    ids=lambda each: each.name)  # fmt: skip
+def test_what_has_no_counterpart_is_refused_with_what_to_do(
+    foreign: Foreign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flag in foreign.flags:
+        assert by_flag(flag) is foreign
+        assert main(["serve", flag, "1"]) == 2
+        assert capsys.readouterr().err == f"chairlift: error: {foreign.flags[0]}: {foreign.note}\n"
+
+
+@pytest.mark.parametrize("foreign", [each for each in FOREIGN if each.is_needless], ids=lambda each: each.name)
+def test_what_is_not_needed_is_ignored_with_a_word(foreign: Foreign) -> None:
+    value = {"value": ["x"], "values": ["1", "2"]}.get(foreign.shape, [])
+    given = settings(foreign.flags[-1], *value)
+    assert given.warnings == (f"{foreign.flags[0]} is ignored: {foreign.note}",)
+    for field in fields(Settings):
+        assert field.name == "warnings" or getattr(given, field.name) == getattr(Settings(), field.name)
+
+
+def test_aliases_are_ours_where_flags_are_asked_for() -> None:
+    assert flags_of(_parser().parse_args(["serve", "--max-num-seqs", "4"]))["max_running"] == "4"
+
+
+def test_an_alias_of_an_option_that_a_command_lacks_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "--max-num-seqs", "4"])
+    assert "--max-num-seqs: is --max-running, which this command has not" in capsys.readouterr().err
+
+
+def test_the_page_is_the_tables() -> None:
+    assert (ROOT / "docs" / "coming-from-vllm.md").read_text() == page()
