@@ -98,7 +98,7 @@ class Conversation:
         self._say(f"{shown or 'as the model suggests'}\n")
 
     def _change(self, name: str, value: str) -> None:
-        known = [each for each in PARAMS if each not in _ANSWERS]
+        known = [each for each in PARAMS if PARAMS[each].is_public and each not in _ANSWERS]
         if name not in known:
             raise InvalidRequest(name, f"is no sampling parameter{did_you_mean(name, known)}; try temperature or top_p")
         if value in ("", "none"):
