@@ -14,7 +14,7 @@ PAGES = sorted(
 )
 _PROGRAMS = (
     "chairlift", "curl", "make", "pip", "python", "podman", "docker", "helm", "kubectl", "ray", "sudo", "kill",
-    "source", "cibuildwheel", "pytest", ".venv/bin/pytest", "echo", "export", "uv", "git", "twine",
+    "source", "cibuildwheel", "pytest", "echo", "export", "uv", "git", "twine",
 )  # fmt: skip
 _PROMPT = re.compile(r"^\w?\$ ")
 _ASSIGNMENTS = re.compile(r"^(?:[A-Z_]+=\S+ )+")
@@ -33,7 +33,7 @@ class Block(NamedTuple):
 
 class Command(NamedTuple):
     block: Block
-    text: str  # without comments, prompt and assignments before it
+    text: str  # without comments, prompt, folder and assignments before it
 
     @property
     def words(self) -> list[str]:
@@ -68,7 +68,7 @@ def commands(block: Block) -> Iterator[Command]:
     if block.language not in ("", "sh", "bash", "console"):
         return
     for line in block.text.replace("\\\n", " ").splitlines():
-        text = _ASSIGNMENTS.sub("", _PROMPT.sub("", line.strip()))
+        text = _ASSIGNMENTS.sub("", _PROMPT.sub("", line.strip())).removeprefix(".venv/bin/")
         if text.split(" ")[0] in _PROGRAMS:
             yield Command(block, _without_comment(text).removesuffix("&").strip())
 

@@ -9,6 +9,7 @@ from fakes.shown_commands import ROOT, Block, Command
 OWN_TESTS = {
     "docs/structured-output.md": "tests/e2e/test_structured_output_page.py",
     "docs/anthropic-api.md": "tests/e2e/test_anthropic_page.py",
+    "docs/python.md": "tests/e2e/test_python_page.py",
     "docs/add-a-policy.md": "tests/unit/test_add_a_policy.py",
     "docs/add-a-model.md": "tests/unit/config/test_add_a_model.py",
     "docs/add-a-sampling-parameter.md": "tests/unit/runner/test_add_a_sampling_parameter.py",
@@ -37,7 +38,6 @@ REASONS = {
     "ray": "starts a cluster; tests/e2e/test_served_ray.py has one",
     "kill": "tests/e2e/test_served_stopping.py sends signals",
     "pytest": "tests would start themselves",
-    ".venv/bin/pytest": "tests would start themselves",
     "python benchmarks/": "takes minutes; tests/unit/test_docs.py checks that the script is there",
     "python acc_allclose.py": "a script of the contest, which is not part of this",
     "python -c": "converts files of the contest, which are not part of this",
