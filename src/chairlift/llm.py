@@ -71,13 +71,16 @@ class LLM(LocalModel):
         prompts = [tokens for tokens, _, _ in requests]
         return self._completed(prompts, requests, makers, use_tqdm, self._adapter(lora_request))
 
-    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Generator[str, None, None]:
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, lora_request: str | None = None
+    ) -> Generator[str, None, None]:
         """The text in pieces. Closing the stream frees the request.
 
         Several streams may be read in turn; each step serves all of them.
         """
         request = self._request(read_prompt(prompt), self._params_of_one(sampling_params))
-        return self._streamed(request, self._text_stream(request), lambda text: [text] if text else [])
+        adapter = self._adapter(lora_request)
+        return self._streamed(request, self._text_stream(request), lambda text: [text] if text else [], adapter)
 
     def stream_chat(
         self,
@@ -85,6 +88,8 @@ class LLM(LocalModel):
         sampling_params: SamplingParams | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
+        *,
+        lora_request: str | None = None,
         **options: Unpack[ChatOptions],
     ) -> Generator[Piece, None, None]:
         """As `chat` for one conversation, in pieces, in the order of the answer: `Reasoning` and `Content`, each with a
@@ -92,12 +97,12 @@ class LLM(LocalModel):
         params = self._params_of_one(sampling_params)
         turn = self._turn(read_chat(messages), tools, tool_choice, options)
         request = self._turn_request(turn, params)
-        stream = self._turn_maker(turn)(request)
+        stream, adapter = self._turn_maker(turn)(request), self._adapter(lora_request)
         assert stream is not None  # `_params_of_one` has seen to it
         if isinstance(stream, TextStream):
-            return self._streamed(request, stream, lambda text: [Content(text)] if text else [])
+            return self._streamed(request, stream, lambda text: [Content(text)] if text else [], adapter)
         pieces = Pieces(stream.new_call_id)
-        return self._streamed(request, stream, lambda _: pieces.of(stream.events()))
+        return self._streamed(request, stream, lambda _: pieces.of(stream.events()), adapter)
 
     def embed(
         self,
@@ -133,10 +138,10 @@ class LLM(LocalModel):
         return params
 
     def _streamed(
-        self, request: Request, stream: Stream, read: Callable[[str], Iterable[T]]
+        self, request: Request, stream: Stream, read: Callable[[str], Iterable[T]], adapter: Adapter | None
     ) -> Generator[T, None, None]:
         """`read` is given what each push to the stream returns."""
-        with self._shared.asking([request]) as reader:
+        with self._shared.asking([request], adapter) as reader:
             for output in self._shared.outputs(reader):
                 raise_failure(output)
                 if output.token is None:

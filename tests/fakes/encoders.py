@@ -102,7 +102,7 @@ def write_word_tokenizer(folder: Path) -> None:
 
 
 def write_encoder(folder: Path, has_head: bool) -> Path:
-    """A whole model, with a tokenizer of words."""
+    """A whole folder: one that makes vectors, or with a head one that scores pairs."""
     make_encoder(folder, "Bert", has_head)
     write_word_tokenizer(folder)
     if not has_head:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from chairlift.cli.inputs.adapter import add_adapter_flag, known_adapter
 from chairlift.cli.inputs.flags import add_option_flags, warned_settings
 from chairlift.cli.inputs.prompts import Prompt, gather
 from chairlift.cli.inputs.sampling import add_sampling_flags, given
@@ -36,6 +37,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--json-schema", type=Path, metavar="FILE", help="hold each answer to the JSON schema in this file"
     )
     shapes.add_argument("--regex", metavar="PATTERN", help="hold each answer to this regular expression")
+    add_adapter_flag(parser)
     add_sampling_flags(parser, max_tokens=_MAX_TOKENS)
     add_option_flags(parser, "model", "engine", "record")
 
@@ -51,10 +53,11 @@ def run(options: argparse.Namespace) -> int:
 
     llm = LLM.from_settings(settings)
     params = llm.get_default_sampling_params(**given(options), structured_outputs=shape)
+    adapter = known_adapter(options, llm)
     if options.chat:
-        completions = llm.chat([[{"role": "user", "content": text}] for text in texts], params)
+        completions = llm.chat([[{"role": "user", "content": text}] for text in texts], params, lora_request=adapter)
     else:
-        completions = llm.generate(prompts, params)
+        completions = llm.generate(prompts, params, lora_request=adapter)
     write(prompts, completions, options.json, sys.stdout)
     return 0
 

@@ -178,6 +178,10 @@ class LocalModel:
             raise InvalidRequest("model", 'makes text; for vectors of it use LLM(..., task="embed")')
         return self._embedding
 
+    def check_adapter(self, name: str | None) -> None:
+        """Raises `InvalidRequest` where there is no adapter of this name, and `InvalidConfig` where it is broken."""
+        self._adapter(name)
+
     def _adapter(self, name: str | None) -> Adapter | None:
         if name is None:
             return None

@@ -39,3 +39,9 @@ def key_of(http: Request) -> ApiKey | None:
     """None where no key is needed."""
     key: ApiKey | None = http.scope.get("api_key")
     return key
+
+
+def payers_of(http: Request) -> list[ApiKey]:
+    """The key whose allowance a request is taken from, where it has one."""
+    key = key_of(http)
+    return [] if key is None else [key]
