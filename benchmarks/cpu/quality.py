@@ -93,10 +93,11 @@ def windows_of(args: argparse.Namespace, tokenizer: Tokenizer) -> Windows:
 
 def perplexity_of(llm: LLM, windows: Windows) -> float:
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
-    completions = [llm.generate([window], params, use_progress=False)[0] for window in windows]
-    scores = [score for each in completions for score in (each.prompt_scores or [])]
-    assert len(scores) == sum(len(window) - 1 for window in windows)
-    return math.exp(-sum(score.logprob for score in scores) / len(scores))
+    completions = [llm.generate([window], params, use_tqdm=False)[0] for window in windows]
+    told = [told for each in completions for told in each.prompt_logprobs or () if told is not None]
+    logprobs = [next(iter(each.values())).logprob for each in told]  # the prompt's own token comes first
+    assert len(logprobs) == sum(len(window) - 1 for window in windows)
+    return math.exp(-sum(logprobs) / len(logprobs))
 
 
 def llama_perplexity(python: str, model: str, windows: Windows) -> float:

@@ -52,9 +52,9 @@ def measure(count: int, streams: list[int], num_tokens: int, options: dict[str, 
     params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
     speeds = {}
     for many in streams:
-        llm.generate([PROMPT] * many, params, use_progress=False)  # warms up
+        llm.generate([PROMPT] * many, params, use_tqdm=False)  # warms up
         began = time.perf_counter()
-        llm.generate([PROMPT] * many, params, use_progress=False)
+        llm.generate([PROMPT] * many, params, use_tqdm=False)
         speeds[many] = many * num_tokens / (time.perf_counter() - began)
     return speeds
 

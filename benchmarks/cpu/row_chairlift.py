@@ -17,8 +17,8 @@ def main() -> None:
 
     def run(requests: workload.Requests) -> list[int]:
         params = [SamplingParams(temperature=0, max_tokens=output, ignore_eos=True) for _, output in requests]
-        answers = llm.generate([prompt for prompt, _ in requests], params, use_progress=False)
-        return [len(answer.samples[0].tokens) for answer in answers]
+        answers = llm.generate([prompt for prompt, _ in requests], params, use_tqdm=False)
+        return [len(answer.outputs[0].token_ids) for answer in answers]
 
     shown = ", ".join(f"{option} {value}" for option, value in chosen.items())
     workload.measure(args, f"chairlift ({shown})" if shown else "chairlift", run)

@@ -30,11 +30,11 @@ TUNED: dict[str, dict[str, Any]] = {
 
 def run(llm: LLM, lengths: Lengths, seed: int) -> float:
     prompts = prompts_of(lengths, llm.limits.vocab_size, seed)
-    params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for _, n in lengths]
+    params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True, detokenize=False) for _, n in lengths]
 
     def answer() -> list[int]:
-        answers = llm.generate(prompts, params, use_progress=False, detokenize=False)
-        return [len(each.samples[0].tokens) for each in answers]
+        answers = llm.generate(prompts, params, use_tqdm=False)
+        return [len(each.outputs[0].token_ids) for each in answers]
 
     return seconds_of(lengths, answer)
 

@@ -44,7 +44,7 @@ def tokens_per_s(llm: LLM, count: int, num_tokens: int, temperature: float, shap
     prompts = [{"prompt_token_ids": [(7 * i + j) % 1000 + 10 for j in range(_PROMPT)]} for i in range(count)]
     params = [
         SamplingParams(
-            structured=shapes[i % len(shapes)],
+            structured_outputs=shapes[i % len(shapes)],
             ignore_eos=shapes[i % len(shapes)] is None,
             max_tokens=None,  # as many as the context holds: the shapes need more
             temperature=temperature,
@@ -53,7 +53,7 @@ def tokens_per_s(llm: LLM, count: int, num_tokens: int, temperature: float, shap
         for i in range(count)
     ]
     began = time.perf_counter()
-    made = sum(len(each.samples[0].tokens) for each in llm.generate(prompts, params, use_progress=False))
+    made = sum(len(each.outputs[0].token_ids) for each in llm.generate(prompts, params, use_tqdm=False))
     assert made == count * num_tokens, f"{made} of {count * num_tokens} tokens: a shape was complete too soon"
     return made / (time.perf_counter() - began)
 

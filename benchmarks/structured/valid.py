@@ -69,13 +69,14 @@ def generate(args: argparse.Namespace) -> list[dict[str, Any]]:
             prompts.append({"prompt_token_ids": llm.tokenizer.encode(f"An example, number {sample}, as JSON:\n")})
             heat = (sample % 2) * 1.0
             params.append(
-                SamplingParams(structured=schema, max_tokens=MAX_TOKENS, temperature=heat, seed=index * 100 + sample)
+                SamplingParams(
+                    structured_outputs=schema, max_tokens=MAX_TOKENS, temperature=heat, seed=index * 100 + sample
+                )
             )
     began = time.perf_counter()
-    answers = [each.samples[0] for each in llm.generate(prompts, params)]
-    print(
-        f"{len(answers)} answers, {sum(len(a.tokens) for a in answers)} tokens in {time.perf_counter() - began:.0f} s"
-    )
+    answers = [each.outputs[0] for each in llm.generate(prompts, params)]
+    num_tokens = sum(len(answer.token_ids) for answer in answers)
+    print(f"{len(answers)} answers, {num_tokens} tokens in {time.perf_counter() - began:.0f} s")
     found = [{"text": answer.text, "finish": answer.finish_reason} for answer in answers]
     return [
         {"schema": schema, "answers": found[i * args.each : (i + 1) * args.each]} for i, schema in enumerate(wanted)

@@ -48,7 +48,9 @@ def receiver() -> Iterator[str]:
 
 @contextmanager
 def serving(*options: str) -> Iterator[str]:
-    process = subprocess.Popen([*COMMAND, "serve", "--port", "0", *options], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--quiet", "--port", "0", *options], stderr=subprocess.PIPE, text=True
+    )
     assert process.stderr is not None
     try:
         url = ""

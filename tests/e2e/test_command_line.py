@@ -214,3 +214,26 @@ def test_what_is_said_of_a_model_is_a_warning_of_the_command(tiny_model: Path, t
     lines = done.stderr.splitlines()
     assert f"chairlift: warning: model_config.model_cfg_path {tmp_path / 'm.yaml'} is not used" in lines[0]
     assert all(line.startswith("chairlift: warning: ") for line in lines)
+
+
+@pytest.mark.slow
+def test_a_server_on_a_unix_socket_has_a_path_names_and_a_seed(tiny_model: Path, tmp_path: Path) -> None:
+    path, log = tmp_path / "socket", tmp_path / "log"
+    options = ("--uds", path, "--root-path", "llm", "--served-model-name", "a", "b", "--seed", "3")
+    body = {"model": "b", "prompt": [1, 2, 3], "max_tokens": 8, "temperature": 1.0, "ignore_eos": True}
+    tokens: list[list[list[str]]] = []
+    for _ in range(2):
+        transport = httpx.HTTPTransport(uds=str(path))
+        with (
+            serve(log, tiny_model, *options) as served,
+            httpx.Client(transport=transport, base_url="http://localhost/llm/v1", timeout=HANG_S) as http,
+        ):
+            assert served.url == f"unix:{path}"
+            assert [card["id"] for card in http.get("/models").json()["data"]] == ["a", "b"]
+            answers = [http.post("/completions", json=body | {"logprobs": 0}).json() for _ in range(2)]
+            assert {answer["model"] for answer in answers} == {"b"}
+            tokens.append([answer["choices"][0]["logprobs"]["tokens"] for answer in answers])
+        assert not path.exists()
+        assert served.output.count("chairlift.requests: request id=") == 2
+    assert tokens[0] == tokens[1]
+    assert tokens[0][0] != tokens[0][1]  # each request draws its own

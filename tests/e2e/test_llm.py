@@ -1,6 +1,7 @@
 """The Python interface on a real (tiny) model."""
 
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,12 +33,12 @@ def test_results_come_in_the_order_of_the_prompts_whatever_ends_first(llm: LLM) 
     each = [SamplingParams(temperature=0, max_tokens=count, ignore_eos=True) for count in (9, 1, 5, 3)]
     results = llm.generate(PROMPTS, each)
     assert [result.prompt for result in results] == PROMPTS
-    assert [len(result.samples[0].tokens) for result in results] == [9, 1, 5, 3]
+    assert [len(result.outputs[0].token_ids) for result in results] == [9, 1, 5, 3]
 
 
 def test_a_prompt_gets_the_same_tokens_alone_and_among_others(llm: LLM) -> None:
-    together = [result.samples[0].tokens for result in llm.generate(PROMPTS, GREEDY)]
-    assert together == [llm.generate(prompt, GREEDY)[0].samples[0].tokens for prompt in PROMPTS]
+    together = [result.outputs[0].token_ids for result in llm.generate(PROMPTS, GREEDY)]
+    assert together == [llm.generate(prompt, GREEDY)[0].outputs[0].token_ids for prompt in PROMPTS]
 
 
 def test_more_prompts_than_run_at_once_are_all_answered(llm: LLM) -> None:
@@ -57,8 +58,8 @@ def test_the_rules_change_when_tokens_come_but_not_which(llm: LLM, tiny_model: P
     prompts = [[i + 2, i + 3] * (i % 3 + 1) for i in range(12)]
     small = {"max_model_len": 32, "num_blocks": 10, "block_size": 4, "max_running": 4, "threads": 1}
     other = LLM(str(tiny_model), kernels="torch", dtype="float32", **small, **rules)
-    got = [result.samples[0].tokens for result in other.generate(prompts, GREEDY)]
-    assert got == [result.samples[0].tokens for result in llm.generate(prompts, GREEDY)]
+    got = [result.outputs[0].token_ids for result in other.generate(prompts, GREEDY)]
+    assert got == [result.outputs[0].token_ids for result in llm.generate(prompts, GREEDY)]
 
 
 def test_no_prompts_are_no_work(llm: LLM) -> None:
@@ -77,11 +78,11 @@ def test_samples_differ_and_a_seed_repeats_them_in_any_company(llm: LLM) -> None
 
     for seed in range(5):
         (alone,) = llm.generate("Hello", params(seed))
-        texts = [sample.text for sample in alone.samples]
+        texts = [sample.text for sample in alone.outputs]
         assert len(set(texts)) == 3
         among = llm.generate(["Paris is", "Hello", "Hello"], [params(9), params(seed), params(seed + 1)])
-        assert [sample.text for sample in among[1].samples] == texts
-        assert [sample.text for sample in among[2].samples] != texts
+        assert [sample.text for sample in among[1].outputs] == texts
+        assert [sample.text for sample in among[2].outputs] != texts
 
 
 def test_a_stop_string_cuts_the_text_and_is_named(llm: LLM) -> None:
@@ -89,25 +90,46 @@ def test_a_stop_string_cuts_the_text_and_is_named(llm: LLM) -> None:
     stop = whole[3:5]
     (result,) = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=10, ignore_eos=True, stop=(stop,)))
     assert result.text == whole[: whole.index(stop)]
-    assert (result.samples[0].finish_reason, result.samples[0].stop_reason) == ("stop", stop)
+    assert (result.outputs[0].finish_reason, result.outputs[0].stop_reason) == ("stop", stop)
 
 
 def test_without_text_there_are_the_same_tokens_and_no_stop_strings(llm: LLM) -> None:
-    bare = llm.generate(PROMPTS, GREEDY, detokenize=False)
+    bare = llm.generate(PROMPTS, replace(GREEDY, detokenize=False))
     full = llm.generate(PROMPTS, GREEDY)
-    assert [r.samples[0].tokens for r in bare] == [r.samples[0].tokens for r in full]
-    assert all(r.text == "" and r.samples[0].finish_reason == "length" for r in bare)
+    assert [r.outputs[0].token_ids for r in bare] == [r.outputs[0].token_ids for r in full]
+    assert all(r.text == "" and r.outputs[0].finish_reason == "length" for r in bare)
     with pytest.raises(InvalidRequest, match="stop"):
-        llm.generate(PROMPTS, SamplingParams(stop=("x",)), detokenize=False)
+        SamplingParams(stop=("x",), detokenize=False)
 
 
 def test_scores_of_prompt_and_output_are_given_when_asked(llm: LLM) -> None:
     (result,) = llm.generate("Hello world", SamplingParams(temperature=0, max_tokens=3, logprobs=1, prompt_logprobs=0))
-    sample = result.samples[0]
-    assert sample.scores is not None and result.prompt_scores is not None
-    assert [score.token for score in sample.scores] == sample.tokens
-    assert [score.token for score in result.prompt_scores] == result.prompt_tokens[1:]
-    assert llm.generate("Hello", GREEDY)[0].prompt_scores is None
+    sample = result.outputs[0]
+    assert sample.logprobs is not None and result.prompt_logprobs is not None
+    assert [next(iter(told)) for told in sample.logprobs] == sample.token_ids
+    assert all(told[token].rank == 1 for told, token in zip(sample.logprobs, sample.token_ids, strict=True))
+    chosen = [told[token].logprob for told, token in zip(sample.logprobs, sample.token_ids, strict=True)]
+    assert sample.cumulative_logprob == pytest.approx(sum(chosen)) and sample.cumulative_logprob < 0
+    assert sample.logprobs[0][sample.token_ids[0]].decoded_token == llm.tokenizer.piece(sample.token_ids[0])
+    assert result.prompt_logprobs[0] is None
+    assert [next(iter(told or ())) for told in result.prompt_logprobs[1:]] == result.prompt_token_ids[1:]
+    (plain,) = llm.generate("Hello", GREEDY)
+    assert (plain.prompt_logprobs, plain.outputs[0].logprobs, plain.outputs[0].cumulative_logprob) == (None,) * 3
+
+
+def test_of_the_most_likely_tokens_the_chosen_one_comes_first(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=30, logprobs=3, seed=2, temperature=3.0, ignore_eos=True)
+    (result,) = llm.generate("Hello", params)
+    sample = result.outputs[0]
+    sizes = set()
+    for token, told in zip(sample.token_ids, sample.logprobs or (), strict=True):
+        (first, chosen), *_ = told.items()
+        others = [each for other, each in told.items() if other != token]
+        assert first == token
+        assert sorted((each.rank for each in others), key=int) == [r for r in (1, 2, 3) if r != chosen.rank]
+        assert all((each.logprob >= chosen.logprob) == (each.rank < chosen.rank) for each in others)
+        sizes.add(len(told))
+    assert sizes == {3, 4}
 
 
 def test_a_stream_joined_is_the_answer(llm: LLM) -> None:
@@ -156,7 +178,7 @@ def test_a_bad_prompt_is_refused_before_any_is_served(llm: LLM) -> None:
 
 def test_vllms_dictionaries_are_prompts(llm: LLM) -> None:
     (text,) = llm.generate("Hello", GREEDY)
-    tokens = text.prompt_tokens
+    tokens = text.prompt_token_ids
     for prompts in ({"prompt": "Hello"}, [{"prompt": "Hello"}], {"prompt_token_ids": tokens}):
         assert llm.generate(prompts, GREEDY)[0].text == text.text
     assert "".join(llm.stream({"prompt": "Hello"}, GREEDY)) == text.text
@@ -165,7 +187,7 @@ def test_vllms_dictionaries_are_prompts(llm: LLM) -> None:
 def test_another_shape_is_refused_by_name(llm: LLM) -> None:
     with pytest.raises(InvalidRequest, match=r"prompts\[1\]: must be a text"):
         llm.generate(["Hello", None])  # type: ignore[list-item]
-    with pytest.raises(InvalidRequest, match="params: must be SamplingParams or a list of them"):
+    with pytest.raises(InvalidRequest, match="sampling_params: must be SamplingParams or a list of them"):
         llm.generate(["Hello"], {"max_tokens": 3})  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="prompt: must be a text"):
         llm.stream(5)  # type: ignore[arg-type]
@@ -205,18 +227,19 @@ def test_a_beam_search_gives_its_best_answers_first_and_finds_likelier_ones_than
     def logprob(prompt: list[int], tokens: list[int]) -> float:
         scored = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
         (result,) = llm.generate([prompt + tokens], scored)
-        return sum(score.logprob for score in (result.prompt_scores or [])[len(prompt) - 1 :])
+        told = (result.prompt_logprobs or [])[len(prompt) :]
+        return sum(each[token].logprob for each, token in zip(told, tokens, strict=True) if each is not None)
 
     search = SamplingParams(beam_width=6, n=3, max_tokens=10, ignore_eos=True)
     found = llm.generate(PROMPTS, search)
     greedy = llm.generate(PROMPTS, GREEDY)
     gains = []
     for result, plain in zip(found, greedy, strict=True):
-        values = [logprob(result.prompt_tokens, sample.tokens) for sample in result.samples]
-        assert len({tuple(sample.tokens) for sample in result.samples}) == 3
+        values = [logprob(result.prompt_token_ids, sample.token_ids) for sample in result.outputs]
+        assert len({tuple(sample.token_ids) for sample in result.outputs}) == 3
         assert values == sorted(values, reverse=True)
-        assert all(sample.finish_reason == "length" for sample in result.samples)
-        gains.append(values[0] - logprob(plain.prompt_tokens, plain.samples[0].tokens))
+        assert all(sample.finish_reason == "length" for sample in result.outputs)
+        gains.append(values[0] - logprob(plain.prompt_token_ids, plain.outputs[0].token_ids))
     assert sum(gains) > 0
 
 
@@ -231,16 +254,17 @@ def test_a_search_in_company_gives_what_it_gives_alone(llm: LLM) -> None:
     together = llm.generate(PROMPTS * 2, [search, sampled] * 4)
     for place in (0, 2):
         (alone,) = llm.generate(PROMPTS[place], search)
-        assert [s.tokens for s in together[place].samples] == [s.tokens for s in alone.samples]
+        assert [s.token_ids for s in together[place].outputs] == [s.token_ids for s in alone.outputs]
 
 
 def test_best_of_gives_the_likeliest_of_the_samples(llm: LLM) -> None:
     more = {"max_tokens": 8, "seed": 3, "temperature": 1.4, "ignore_eos": True}
     (all_six,) = llm.generate("Hello", SamplingParams(n=6, logprobs=0, **more))
-    ranked = sorted(all_six.samples, key=lambda s: -sum(score.logprob for score in s.scores or ()))
+    ranked = sorted(all_six.outputs, key=lambda sample: -(sample.cumulative_logprob or 0.0))
     (best,) = llm.generate("Hello", SamplingParams(n=2, best_of=6, **more))
-    assert [sample.tokens for sample in best.samples] == [sample.tokens for sample in ranked[:2]]
-    assert best.samples[0].scores is None
+    assert [sample.token_ids for sample in best.outputs] == [sample.token_ids for sample in ranked[:2]]
+    assert [sample.index for sample in best.outputs] == [0, 1]
+    assert best.outputs[0].logprobs is None
 
 
 def test_stats_count_the_blocks_that_sharing_saves(tiny_model: Path) -> None:
@@ -282,7 +306,9 @@ def test_blocks_of_any_size_give_the_same_tokens_on_all_kernels(
     )  # fmt: skip
     each = [GREEDY, SEARCH, SAMPLED, GREEDY] * 2
     found, expected = (model.generate(PROMPTS * 2, each) for model in (other, llm))
-    assert [[s.tokens for s in one.samples] for one in found] == [[s.tokens for s in one.samples] for one in expected]
+    assert [[s.token_ids for s in one.outputs] for one in found] == [
+        [s.token_ids for s in one.outputs] for one in expected
+    ]
     assert other.stats().num_free == 112 // block_size
 
 
@@ -297,12 +323,12 @@ def test_one_that_is_dropped_frees_its_memory_at_once(tiny_model: Path) -> None:
 
 def test_a_context_that_the_pool_does_not_hold_is_not_offered(llm: LLM) -> None:
     assert llm.limits.max_model_len == llm.limits.max_pool_tokens == 9600
-    (result,) = llm.generate([[5] * 9590], SamplingParams(temperature=0, ignore_eos=True))
-    assert len(result.samples[0].tokens) == 10
+    (result,) = llm.generate([[5] * 9590], SamplingParams(temperature=0, ignore_eos=True, max_tokens=None))
+    assert len(result.outputs[0].token_ids) == 10
 
 
 def test_replicas_are_for_servers(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = {"kernels": "torch", "dtype": "float32", "threads": 1, "num_blocks": 64}
     alone = LLM(str(tiny_model), replicas=2, **options)
     assert "replicas 2: here one engine computes" in caplog.text
-    assert len(alone.generate("Hello", GREEDY)[0].samples[0].tokens) == 10
+    assert len(alone.generate("Hello", GREEDY)[0].outputs[0].token_ids) == 10

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from chairlift import LLM, SamplingParams
+from chairlift import LLM, Content, Reasoning, RequestOutput, SamplingParams, ToolCall
 from chairlift.core.errors import InvalidConfig, InvalidRequest
-from chairlift.llm import Completion, Content, Reasoning, ToolCall
 from fakes.tiny_model import write_tiny_model
 from fakes.tool_worlds import TEMPLATE
 
@@ -52,7 +51,7 @@ def joined(pieces: list[Content | Reasoning | ToolCall]) -> tuple[str, str, list
     )
 
 
-def whole(answer: Completion) -> tuple[str, str, list[tuple[str, str]]]:
+def whole(answer: RequestOutput) -> tuple[str, str, list[tuple[str, str]]]:
     return answer.reasoning, answer.text, [(call.name, call.arguments) for call in answer.tool_calls]
 
 
@@ -62,11 +61,11 @@ def test_calls_are_read(llm: LLM, choice: Any) -> None:
     [call] = answer.tool_calls
     assert (call.name, call.id[:5], answer.text) == ("weather", "call_", "")
     assert json.loads(call.arguments)["city"] in ("Bern", "Rome")
-    assert answer.samples[0].finish_reason == "tool_calls"
+    assert answer.outputs[0].finish_reason == "tool_calls"
 
 
 def test_several_conversations_share_a_batch_and_keep_their_order(llm: LLM) -> None:
-    shape = SamplingParams(temperature=0, max_tokens=50, structured={"enum": ["a", "b"]})
+    shape = SamplingParams(temperature=0, max_tokens=50, structured_outputs={"enum": ["a", "b"]})
     chats = [HI, [*HI, {"role": "assistant", "content": "Yes?"}, *HI]]
     together = llm.chat(chats, [PARAMS, shape])
     alone = [llm.chat(chat, params)[0] for chat, params in zip(chats, (PARAMS, shape), strict=True)]
@@ -79,8 +78,8 @@ def test_a_chat_is_its_prompt_completed(llm: LLM) -> None:
     short = SamplingParams(temperature=0, max_tokens=8, n=2)
     [answer] = llm.chat(HI, short)
     [completed] = llm.generate([llm.chat_prompt(HI)], short)
-    assert [sample.tokens for sample in answer.samples] == [sample.tokens for sample in completed.samples]
-    assert [sample.text for sample in answer.samples] == [sample.text for sample in completed.samples]
+    assert [sample.token_ids for sample in answer.outputs] == [sample.token_ids for sample in completed.outputs]
+    assert [sample.text for sample in answer.outputs] == [sample.text for sample in completed.outputs]
 
 
 def test_a_stream_of_a_model_without_reasoning_is_content_alone(llm: LLM) -> None:
@@ -91,7 +90,7 @@ def test_a_stream_of_a_model_without_reasoning_is_content_alone(llm: LLM) -> Non
 
 
 def test_reasoning_is_streamed_apart_from_the_content(thinker: LLM) -> None:
-    shape = SamplingParams(temperature=0, max_tokens=100, structured={"enum": ["a", "b"]})
+    shape = SamplingParams(temperature=0, max_tokens=100, structured_outputs={"enum": ["a", "b"]})
     how: Any = {"thinking_budget": 6, "chat_template_kwargs": {"is_open": True}}
     pieces = list(thinker.stream_chat(HI, shape, **how))
     assert joined(pieces) == whole(thinker.chat(HI, shape, **how)[0])
@@ -132,13 +131,13 @@ def test_closing_a_stream_of_a_chat_frees_its_blocks(llm: LLM) -> None:
     [
         ("messages", {"messages": []}),
         ("messages", {"messages": [HI]}),
-        ("n", {"params": SamplingParams(n=2)}),
+        ("n", {"sampling_params": SamplingParams(n=2)}),
         ("tools[0].function", {"tools": [{}]}),
     ],
 )
 def test_mistakes_are_named_before_anything_is_streamed(llm: LLM, field: str, asked: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        llm.stream_chat(**{"messages": HI, "params": PARAMS, **asked})
+        llm.stream_chat(**{"messages": HI, "sampling_params": PARAMS, **asked})
     assert caught.value.field == field
 
 
@@ -151,13 +150,16 @@ def test_mistakes_are_named_before_anything_is_streamed(llm: LLM, field: str, as
         ("messages", {"messages": []}),
         ("messages", {"messages": [HI, []]}),
         ("messages", {"messages": "Hi"}),
-        ("params", {"params": [PARAMS, PARAMS]}),
-        ("max_tokens", {"params": SamplingParams(max_tokens=1, structured={"const": "a long text, by far"})}),
+        ("sampling_params", {"sampling_params": [PARAMS, PARAMS]}),
+        (
+            "max_tokens",
+            {"sampling_params": SamplingParams(max_tokens=1, structured_outputs={"const": "a long text, by far"})},
+        ),
     ],
 )
 def test_mistakes_are_named(llm: LLM, field: str, asked: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        llm.chat(**{"messages": HI, "params": PARAMS, **asked})
+        llm.chat(**{"messages": HI, "sampling_params": PARAMS, **asked})
     assert caught.value.field == field
 
 

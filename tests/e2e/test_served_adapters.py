@@ -45,7 +45,11 @@ def world(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("adapters")
     write_adapter(folder / "found", seed=1)
     named = write_adapter(tmp_path_factory.mktemp("elsewhere") / "named", seed=2)
+    limits = tmp_path_factory.mktemp("limits") / "limits.yaml"
+    limits.write_text("- {name: limited, requests_per_minute: 2}")
     options = (
+        "--lora-limits",
+        limits,
         "--frontends",
         "2",
         "--replicas",
@@ -203,3 +207,12 @@ def test_streams_with_an_adapter_outlive_their_engine(world: AdapterServer) -> N
     world.served.kill("engine")
     pieces += [chunk.choices[0].text for chunk in stream]
     assert "".join(pieces) == expected
+
+
+def test_an_adapters_limit_is_the_whole_servers(world: AdapterServer) -> None:
+    assert world.load("limited", "found").status_code == 200
+    body = {"model": "limited", "prompt": PROMPT, "max_tokens": 1}
+    answers = [httpx.post(f"{world.served.url}/v1/completions", json=body, timeout=60) for _ in range(6)]  # either's
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429, 429, 429]
+    assert "the limit of adapter limited is reached, 2 requests a minute" in answers[2].text
+    assert world.unload("limited").status_code == 200

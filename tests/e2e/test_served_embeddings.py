@@ -14,21 +14,13 @@ import openai
 import pytest
 
 from chairlift import LLM
-from fakes.encoders import WORDS, make_encoder, write_modules, write_word_tokenizer
+from fakes.encoders import WORDS, write_encoder
 from fakes.patience import HANG_S
 from fakes.served import Served, serve
 
 LONG = " ".join(WORDS * 4)  # more than 48 tokens
 TEXTS = [" ".join(WORDS[i : i + 2 + i % 7]) for i in range(12)]
 NUMBERS = ("--kernels", "torch", "--dtype", "float32", "--exact")
-
-
-def write_encoder(folder: Path, has_head: bool) -> Path:
-    make_encoder(folder, "Bert", has_head)
-    write_word_tokenizer(folder)
-    if not has_head:
-        write_modules(folder, {"pooling_mode": "mean"}, "Normalize", prompts={"query": "what are "})
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +42,7 @@ def client(embedder: Served) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="module")
 def wanted(encoder: Path) -> np.ndarray:
-    return LLM(str(encoder), kernels="torch", dtype="float32", exact=True).embed(TEXTS)
+    return np.asarray(LLM(str(encoder), kernels="torch", dtype="float32", exact=True).embed(TEXTS))
 
 
 def post(served: Served, path: str, **body: Any) -> httpx.Response:
@@ -151,7 +143,7 @@ def test_pairs_are_scored_and_outlive_the_engine(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "ranker", has_head=True)
     pairs = [(TEXTS[i % 5], TEXTS[i % 12]) for i in range(400)]
     model = LLM(str(folder), kernels="torch", dtype="float32", exact=True)
-    scores = model.score(*map(list, zip(*pairs, strict=True)))
+    scores = [each.outputs.score for each in model.score(*map(list, zip(*pairs, strict=True)))]
     with serve(tmp_path / "log", "--model", folder, *NUMBERS) as served, ThreadPoolExecutor(8) as pool:
         body = {"text_1": [first for first, _ in pairs], "text_2": [second for _, second in pairs]}
         asked = [pool.submit(post, served, "/v1/score", **body) for _ in range(8)]
@@ -162,4 +154,4 @@ def test_pairs_are_scored_and_outlive_the_engine(tmp_path: Path) -> None:
         assert "scores pairs and makes no vectors; use /v1/rerank" in refused.json()["error"]["message"]
         ranked = post(served, "/rerank", query=TEXTS[0], documents=TEXTS, return_documents=False).json()["results"]
         wanted = model.score(TEXTS[0], TEXTS)
-        assert [each["relevance_score"] for each in ranked] == sorted(wanted, reverse=True)
+        assert [each["relevance_score"] for each in ranked] == sorted(map(float, wanted), reverse=True)

@@ -21,7 +21,7 @@ from fakes.served import Served, chairlift, serve
 ASK: dict[str, Any] = {"prompt": "Hello", "max_tokens": 5, "ignore_eos": True}
 SMALL = ("--kv-memory", "64MiB", "--max-running", "8", "--kernels", "torch", "--dtype", "float32")
 CLUSTER = {"chairlift_members", "chairlift_joins_refused_total", "chairlift_connections_turned_away_total"}
-ADAPTERS = {"chairlift_adapter_requests_total", "chairlift_adapter_tokens_total"}
+ADAPTERS = {f"chairlift_adapter_{what}_total" for what in ("requests", "tokens", "requests_refused")}
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
 
 

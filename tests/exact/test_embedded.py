@@ -2,16 +2,15 @@
 
 import pytest
 
-from chairlift.core.params import SamplingParams
-from chairlift.llm import LLM, Completion
+from chairlift import LLM, RequestOutput, SamplingParams
 from chairlift.runner.native.ops import available
 
 pytestmark = pytest.mark.slow
 QUESTIONS = [f"Question {i}: why is the sky blue{' and the snow white' * (i % 5 * 4)}?" for i in range(12)]
 
 
-def told(completion: Completion) -> object:
-    return [(sample.tokens, sample.scores) for sample in completion.samples], completion.prompt_scores
+def told(completion: RequestOutput) -> object:
+    return [(sample.token_ids, sample.logprobs) for sample in completion.outputs], completion.prompt_logprobs
 
 
 @pytest.mark.parametrize(

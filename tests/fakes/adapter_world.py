@@ -6,9 +6,10 @@ from dataclasses import replace
 from fakes.world import World, random_world
 
 
-def adapter_world(seed: int, is_full: bool = False) -> World:
+def adapter_world(seed: int, is_full: bool = False, windows: bool = False) -> World:
     """With `is_full` some steps do not fit the runner's memory, or fail."""
-    world, rng = random_world(seed, drafts=seed % 5 == 0), random.Random(f"adapters {seed}")
+    world = random_world(seed, drafts=seed % 5 == 0, windows=windows)
+    rng = random.Random(f"adapters {seed}")
     limits = replace(world.limits, num_adapter_slots=rng.randint(1, 3))
     adapters = [0, *range(1, rng.randint(2, 6))]
     arrivals = {}

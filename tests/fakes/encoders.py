@@ -99,3 +99,12 @@ def write_word_tokenizer(folder: Path) -> None:
     )
     core.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"cls_token": "[CLS]", "model_max_length": 48}))
+
+
+def write_encoder(folder: Path, has_head: bool) -> Path:
+    """A whole folder: one that makes vectors, or with a head one that scores pairs."""
+    make_encoder(folder, "Bert", has_head)
+    write_word_tokenizer(folder)
+    if not has_head:
+        write_modules(folder, {"pooling_mode": "mean"}, "Normalize", prompts={"query": "what are "})
+    return folder

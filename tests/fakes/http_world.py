@@ -13,6 +13,7 @@ import uvloop
 from chairlift.config.model import ModelConfig, SamplingDefaults, uniform_model
 from chairlift.config.settings import LlmServing
 from chairlift.core.limits import Limits
+from chairlift.live.adapters.registry import AdapterRegistry
 from chairlift.server.app import create_app
 from chairlift.server.context import ServerContext
 from chairlift.server.request_log.log import RequestLog
@@ -38,6 +39,7 @@ class HttpWorld:
         silent_s: float = 0.0,
         tokenizer: Tokenizer | None = None,
         room: int = 512,
+        adapters: AdapterRegistry | None = None,
         **settings: Any,
     ) -> None:
         self.tokenizer = tokenizer or small_tokenizer()
@@ -60,6 +62,7 @@ class HttpWorld:
             client=self.client,
             created=1_700_000_000,
             version="1.2.3",
+            adapters=adapters,
             request_log=request_log or RequestLog(),
             engine_silent_s=lambda: silent_s,
         )

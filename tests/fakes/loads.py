@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from chairlift.config.adapters.limits import AdapterLimits, read_adapter_limits
 from chairlift.config.keys import read_keys
 from chairlift.config.settings import Settings
 from chairlift.live.shared_memory.counts import Count, make_counts
@@ -17,4 +18,5 @@ def make_load(**settings: Any) -> Load:
         load = Load(Settings(**settings), make_counts(Path(folder) / "counts", 1), RateLimits(Path(folder) / "rates"))
         load.counts.put(Count.HAS_BEGUN, 1)
         load.keys = read_keys(load.settings.api_key, load.settings.api_key_file)
+        load.adapters = AdapterLimits(read_adapter_limits(load.settings.lora_limits))
         return load

@@ -6,6 +6,7 @@ wrong token.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -27,9 +28,9 @@ class _OnTheWay:
 
 
 class MovedWorld:
-    def __init__(self, seed: int, share: float, drafts: bool = False, windows: bool = False) -> None:
-        """`share`: of the live requests that are asked to leave in a step."""
-        self.worlds = [random_world(seed, drafts=drafts, windows=windows) for _ in range(_NUM_ENGINES)]
+    def __init__(self, seed: int, share: float, make: Callable[..., World] = random_world, **more: bool) -> None:
+        """`share`: of the live requests that are asked to leave in a step. `make`: each engine's world."""
+        self.worlds = [make(seed, **more) for _ in range(_NUM_ENGINES)]
         self.num_moved = self.num_lost = 0  # requests whose content came, and did not
         self._share = share
         self._rng = random.Random(-seed)

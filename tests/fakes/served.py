@@ -87,7 +87,7 @@ def serve(
         wait_until(lambda: process.poll() is not None or "ready in " in log.read_text(), log.read_text)
         assert process.poll() is None, f"the server ended: {log.read_text()}"
         ready_s = time.monotonic() - began
-        found = re.search(r"starting .* on (https?://[^\s\"]+)", log.read_text())
+        found = re.search(r"starting .* on ((?:https?://|unix:)[^\s\"]+)", log.read_text())
         assert found is not None, log.read_text()
         yield Served(process, log, found[1], ready_s)
     finally:

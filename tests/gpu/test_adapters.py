@@ -47,7 +47,7 @@ def store_of(config: ModelConfig, dtype: torch.dtype) -> AdapterStore[FlatAdapte
     def read(path: Any) -> FlatAdapter:
         number = int(path.name)
         numbers = torch.randn(units * BLOCKS[number] * RANKS, generator=torch.Generator().manual_seed(number))
-        return FlatAdapter((numbers * 0.02).to(dtype).pin_memory(), BLOCKS[number])
+        return FlatAdapter((numbers * 0.02).to(dtype), BLOCKS[number])
 
     store: AdapterStore[FlatAdapter] = AdapterStore(read, 1 << 34, 64)
     for number in BLOCKS:

@@ -17,11 +17,15 @@ def test_answers_have_their_shapes_and_are_the_same_in_any_crowd(tmp_path: Path)
     prompts = [{"prompt_token_ids": [5 + i, 9, 40 + i]} for i in range(48)]
     params = [
         SamplingParams(
-            structured=SHAPES[i % 5], temperature=(i % 2) * 1.0, seed=i, max_tokens=200, logprobs=(None, 2)[i % 5 == 0]
+            structured_outputs=SHAPES[i % 5],
+            temperature=(i % 2) * 1.0,
+            seed=i,
+            max_tokens=200,
+            logprobs=(None, 2)[i % 5 == 0],
         )
         for i in range(48)
     ]
-    together = [each.samples[0] for each in llm.generate(prompts, params)]
+    together = [each.outputs[0] for each in llm.generate(prompts, params)]
     assert all(has_shape(SHAPES[i % 5], sample.text) for i, sample in enumerate(together))
-    alone = [llm.generate([prompts[i]], params[i])[0].samples[0].tokens for i in (0, 1, 2, 3, 10, 47)]
-    assert alone == [together[i].tokens for i in (0, 1, 2, 3, 10, 47)]
+    alone = [llm.generate([prompts[i]], params[i])[0].outputs[0].token_ids for i in (0, 1, 2, 3, 10, 47)]
+    assert alone == [together[i].token_ids for i in (0, 1, 2, 3, 10, 47)]

@@ -58,14 +58,16 @@ def pair(tiny: Path) -> tuple[LLM, LLM]:
     [
         SamplingParams(max_tokens=12, temperature=0.9, seed=3, n=3),
         SamplingParams(max_tokens=12, temperature=0.8, seed=4, top_p=0.9, top_k=20, repetition_penalty=1.2),
-        SamplingParams(max_tokens=12, temperature=0.0, structured=Structured.regex("[a-z]{2,9}( [a-z]{2,9}){0,3}")),
+        SamplingParams(
+            max_tokens=12, temperature=0.0, structured_outputs=Structured.regex("[a-z]{2,9}( [a-z]{2,9}){0,3}")
+        ),
     ],
     ids=["samples", "filters", "structured"],
 )
 def test_sampled_and_structured_answers_are_those_of_torch(pair: tuple[LLM, LLM], params: SamplingParams) -> None:
-    there, here = ([each.samples for each in llm.generate(PROMPTS, params)] for llm in pair)
-    assert [[sample.tokens for sample in each] for each in here] == [
-        [sample.tokens for sample in each] for each in there
+    there, here = ([each.outputs for each in llm.generate(PROMPTS, params)] for llm in pair)
+    assert [[sample.token_ids for sample in each] for each in here] == [
+        [sample.token_ids for sample in each] for each in there
     ]
 
 
@@ -73,6 +75,7 @@ def test_log_probabilities_are_near_those_of_torch(pair: tuple[LLM, LLM]) -> Non
     params = SamplingParams(max_tokens=4, temperature=0.0, logprobs=2, prompt_logprobs=1)
     there, here = (llm.generate(PROMPTS[:6], params) for llm in pair)
     for one, other in zip(here, there, strict=True):
-        scores = [[*each.prompt_scores, *each.samples[0].scores] for each in (one, other)]
-        assert [score.token for score in scores[0]] == [score.token for score in scores[1]]
-        np.testing.assert_allclose(*([score.logprob for score in each] for each in scores), atol=1e-4)
+        told = [[*each.prompt_logprobs[1:], *each.outputs[0].logprobs] for each in (one, other)]
+        firsts = [[next(iter(each.items())) for each in all_of] for all_of in told]
+        assert [token for token, _ in firsts[0]] == [token for token, _ in firsts[1]]
+        np.testing.assert_allclose(*([found.logprob for _, found in each] for each in firsts), atol=1e-4)

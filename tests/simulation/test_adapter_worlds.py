@@ -1,5 +1,7 @@
 """Adapters in few slots: random small worlds on the ledger runner, which knows what is in each slot."""
 
+from dataclasses import replace
+
 import pytest
 
 from chairlift.core.attributes import Attributes
@@ -7,6 +9,7 @@ from chairlift.core.events import Admitted
 from chairlift.core.limits import Limits
 from chairlift.core.plan import AdapterSlot
 from fakes.adapter_world import adapter_world
+from fakes.moved_world import MovedWorld
 from fakes.requests import make_request
 from fakes.world import World
 
@@ -23,13 +26,27 @@ def run(seed: int, is_full: bool = False) -> World:
 @pytest.mark.parametrize("block", range(6))
 def test_every_request_is_computed_with_its_adapter_and_gets_the_tokens_it_would_get_alone(block: int) -> None:
     worlds = [run(seed) for seed in range(block * 100, block * 100 + 100)]
-    loads = [plan.loads for world in worlds for plan in world.runner.plans if plan.loads]
-    assert len(loads) > 100, "the worlds were too easy to show anything"
+    plans = [plan for world in worlds for plan in world.runner.plans if plan.loads]
+    assert len(plans) > 100, "the worlds were too easy to show anything"
+    waited_for = [plan for plan in plans if {*plan.loads} & {*plan.adapters} and plan.num_decoding]
+    assert not waited_for, "requests that ran had to wait for an adapter of another"
+    assert any(not {*plan.loads} & {*plan.adapters} for plan in plans), "none was loaded beside a step"
 
 
 def test_steps_that_do_not_fit_load_their_adapters_again() -> None:
     for seed in range(150):
         run(seed, is_full=True)
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_a_request_that_moves_has_its_adapter_there_and_in_its_old_place_where_the_move_fails(windows: bool) -> None:
+    """Seed 61, and without windows: the step that was to save what moves took its slot for another, and did not fit."""
+    num_moved = 0
+    for seed in range(300):
+        world = MovedWorld(seed, 0.2, adapter_world, is_full=seed % 3 > 0, windows=windows)
+        world.run()
+        num_moved += world.num_moved
+    assert num_moved > 100
 
 
 def test_worlds_are_deterministic() -> None:
@@ -63,6 +80,20 @@ def test_base_requests_pass_those_that_wait_for_a_slot() -> None:
     world.run()
     admitted = [event.request for event in world.events if isinstance(event, Admitted)]
     assert admitted == [1, 3, 2]
+
+
+def test_adapters_are_loaded_a_plan_ahead_and_few_at_a_time_while_others_run() -> None:
+    limits = replace(LIMITS, num_adapter_slots=8, max_running=16)
+    world = World(limits, arrivals={0: [asked(1, 0, 20)], 2: [asked(10 + each, 10 + each) for each in range(7)]})
+    world.run()
+    plans = world.runner.plans
+    loaded = {adapter: plan.step for plan in plans for adapter, _ in plan.loads}
+    entered = {}
+    for plan in plans:
+        for adapter, _ in plan.adapters:
+            entered.setdefault(adapter, plan.step)
+    assert [len(plan.loads) for plan in plans[2:5]] == [4, 3, 0]
+    assert {adapter: entered[adapter] - step for adapter, step in loaded.items()} == dict.fromkeys(range(10, 17), 1)
 
 
 def test_prefixes_are_shared_under_one_adapter_alone() -> None:

@@ -18,7 +18,7 @@ from fakes.world import World, random_world
 
 
 def run(seed: int, share: float = 0.1, drafts: bool = False) -> MovedWorld:
-    world = MovedWorld(seed, share, drafts)
+    world = MovedWorld(seed, share, drafts=drafts)
     try:
         world.run()
     except AssertionError as error:

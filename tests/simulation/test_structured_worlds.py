@@ -40,7 +40,7 @@ def limits(num_blocks: int, max_running: int, max_step_tokens: int) -> Limits:
 
 def params(rng: random.Random, index: int) -> SamplingParams:
     return SamplingParams(
-        structured=[*SHAPES, None][index % (len(SHAPES) + 1)],
+        structured_outputs=[*SHAPES, None][index % (len(SHAPES) + 1)],
         temperature=rng.choice([0.0, 1.0]),
         top_p=rng.choice([1.0, 0.8]),
         repetition_penalty=rng.choice([1.0, 1.3]),
@@ -86,8 +86,8 @@ def test_preempted_and_drafted_answers_are_those_that_a_request_gets_alone(
 def test_every_answer_has_its_shape() -> None:
     arrivals, alone = crowd_and_tokens_alone()
     requests = [request for groups in arrivals.values() for group in groups for request in group]
-    held = [request for request in requests if request.params.structured is not None]
-    assert {SHAPES.index(request.params.structured) for request in held} == set(range(len(SHAPES)))  # type: ignore[arg-type]
+    held = [request for request in requests if request.params.structured_outputs is not None]
+    assert {SHAPES.index(request.params.structured_outputs) for request in held} == set(range(len(SHAPES)))  # type: ignore[arg-type]
     for request in held:
         assert alone[request.id][-1] == EOS
-        assert has_shape(request.params.structured, TOKENIZER.decode(alone[request.id]))  # type: ignore[arg-type]
+        assert has_shape(request.params.structured_outputs, TOKENIZER.decode(alone[request.id]))  # type: ignore[arg-type]

@@ -49,6 +49,7 @@ class World:
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     texts: dict[int, str] = field(default_factory=dict)  # of each adapter
+    beside: list[threading.Thread] = field(default_factory=list)  # requests that an unload may meet
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, what: str) -> None:
@@ -83,10 +84,20 @@ def use_one(http: httpx.Client, world: World, rng: random.Random, worker: int) -
         change(http, world, "load", lora_name=name, lora_path=f"pool/{number}", load_inplace=True)
         check(http, world, name, number)
     if rng.random() < 0.5:
-        stream = threading.Thread(target=lambda: check(httpx.Client(timeout=120), world, name, number))
+        stream = threading.Thread(target=ask_beside, args=(world, name, number))
+        world.beside.append(stream)
         stream.start()
-        stream.join(0.01)  # it may be refused, or go on while the adapter is unloaded
+        stream.join(0.4 * rng.random())  # it may be refused, or go on while the adapter is unloaded
+        world.note("answered before unloading" if not stream.is_alive() else "unloaded meanwhile")
     change(http, world, "unload", lora_name=name)
+
+
+def ask_beside(world: World, name: str, number: int) -> None:
+    try:
+        with httpx.Client(timeout=120) as http:
+            check(http, world, name, number)
+    except Exception as error:
+        world.fault(f"beside an unload: {type(error).__name__}: {error}")
 
 
 def check(http: httpx.Client, world: World, name: str, number: int) -> None:
@@ -142,6 +153,8 @@ def drive(served: Served, folder: Path, args: argparse.Namespace) -> dict[str, o
         time.sleep(min(LOOK_S, max(0.1, world.ends - time.monotonic())))
         looks.append(memory_mib(served))
     for thread in threads:
+        thread.join()
+    for thread in world.beside:
         thread.join()
     fifth = max(1, len(looks) // 5)
     first, last = statistics.median(looks[fifth : 2 * fifth] or looks), statistics.median(looks[-fifth:])

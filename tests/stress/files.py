@@ -141,7 +141,7 @@ def try_one(originals: Path, place: Path, seed: int, number: int, *, shows: bool
         llm = LLM(str(model), max_model_len=64, num_blocks=16, max_running=2, threads=1, device="cpu")
         params = SamplingParams(temperature=0.0, max_tokens=2)
         prompts = [[5, 6, 7], llm.chat_prompt([{"role": "user", "content": "hello"}])]
-        llm.generate(prompts, params, use_progress=False)
+        llm.generate(prompts, params, use_tqdm=False)
     except ChairliftError as error:
         if shows:
             print(error)

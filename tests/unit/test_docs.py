@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "benchmarks", "deploy", "examples", "src", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 LINK = re.compile(r"\]\(([^()\s]+)\)")
-COMMAND = re.compile(r"\b((?:benchmarks|tests|examples)/[\w/]+\.(?:py|sh))\b")
+COMMAND = re.compile(r"\b((?:benchmarks|tests|examples|website)/[\w/]+\.(?:py|sh))\b")
 
 
 def name(path: Path) -> str:

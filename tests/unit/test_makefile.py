@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.config.version import VERSION
+
 ROOT = Path(__file__).parents[2]
 REQUIRED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
 OLDEST, ABOVE = (int(minor) for minor in REQUIRED.removeprefix(">=3.").split(",<3."))
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The whole path: the shell, and what a test adds."""
-    for name in ("sh", "echo", "test", "touch", "sed", "mkdir", "cp"):
+    for name in ("sh", "echo", "test", "touch", "sed", "mkdir", "cp", "grep"):
         found = shutil.which(name)
         assert found is not None
         (tmp_path / name).symlink_to(found)
@@ -120,3 +122,28 @@ def test_a_second_install_is_quiet(fitting: Path) -> None:
     assert not (fitting / "asked").exists()
     make(fitting, "--always-make", "setup", f"VENV={fitting}/venv")
     assert all("--quiet" in line for line in (fitting / "asked").read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("changed", "date", "said"), [(" M README.md", "2026-12-01", "git status"), ("", "unreleased", "no date")]
+)
+def test_a_release_is_built_from_a_commit_and_has_a_date(folder: Path, changed: str, date: str, said: str) -> None:
+    put(folder, "git", f'echo "{changed}"' if changed else "exit 0")
+    changelog = folder / "changelog.md"
+    changelog.write_text(f"# Changelog\n\n## [{VERSION}] - {date}\n")
+    done = make(folder, "release", f"CHANGELOG={changelog}", "MAKE=echo would make")
+    assert done.returncode != 0 and said in done.stderr
+    assert "would make" not in done.stdout
+
+
+def test_a_release_is_tested_built_and_installed(folder: Path) -> None:
+    put(folder, "git", "exit 0")
+    changelog = folder / "changelog.md"
+    changelog.write_text(f"# Changelog\n\n## [{VERSION}] - 2026-12-01\n")
+    done = make(folder, "release", f"CHANGELOG={changelog}", "MAKE=echo would make")
+    assert done.returncode == 0, done.stderr
+    assert [line.removeprefix("would make ") for line in done.stdout.splitlines()[:-1]] == [
+        "test",
+        "wheel",
+        "release-check",
+    ]

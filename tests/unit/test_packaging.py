@@ -1,12 +1,15 @@
 """The built packages: what a wheel and an sdist hold, and that the wheel works where the sources are not."""
 
+import email
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -15,6 +18,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 PACKAGE = ROOT / "src" / "chairlift"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SHIPPED = ("README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "CITATION.cff", "constraints.txt")
 HAS_COMPILER = shutil.which("cc") is not None and sysconfig.get_platform().startswith("linux")
 
 
@@ -23,7 +28,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sources: building leaves files beside them."""
     source = tmp_path_factory.mktemp("source") / "chairlift"
     source.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", *SHIPPED):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info"))
     return source
@@ -73,7 +78,7 @@ def names_in_wheel(built: Path) -> list[str]:
 def test_an_index_takes_the_wheel_and_every_python_installs_it(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     _, _, python, abi, system = wheel.stem.split("-")
-    assert (python, abi) == ("cp311", "abi3")
+    assert (python, abi) == ("py3", "none")
     assert system.startswith("manylinux_2_")
 
 
@@ -110,13 +115,32 @@ def test_the_wheel_holds_the_licence(built: Path) -> None:
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names_in_wheel(built))
 
 
+def test_the_classifiers_name_the_pythons_that_fit() -> None:
+    oldest, above = (int(minor) for minor in PROJECT["requires-python"].removeprefix(">=3.").split(",<3."))
+    named = [each.rpartition(" :: ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    assert named == [f"3.{minor}" for minor in range(oldest, above)]
+
+
+@pytest.mark.slow
+def test_the_page_of_an_index_has_no_links_to_files_that_are_not_there(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_string(archive.read(name).decode())
+    assert (metadata["Author"], metadata["License-Expression"]) == ("The chairlift authors", PROJECT["license"])
+    assert metadata["Description-Content-Type"].startswith("text/markdown")
+    page = str(metadata.get_payload())
+    assert page.startswith("# chairlift") and "how it is built" in page
+    assert re.findall(r"\]\((?!\w+:)[^)]*\)", page) == []
+
+
 @pytest.mark.slow
 def test_the_sdist_holds_what_the_kernels_are_built_from(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[-1] for name in archive.getnames()}
     sources = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix in (".c", ".h", ".inc", ".py")}
-    assert sources | {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
+    assert sources | {"setup.py", "pyproject.toml", *SHIPPED} <= names
 
 
 @pytest.mark.slow

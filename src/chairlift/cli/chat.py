@@ -7,9 +7,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chairlift.cli.inputs.adapter import add_adapter_flag, known_adapter
 from chairlift.cli.inputs.flags import add_model_argument, add_option_flags, warned_settings
 from chairlift.cli.inputs.sampling import add_sampling_flags, given
 from chairlift.cli.talking.conversation import Conversation, Talks
+from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.llm import LLM
@@ -30,6 +32,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--api-key", metavar="KEY", help="key for --url (default: the variable OPENAI_API_KEY)")
     parser.add_argument("--system", metavar="TEXT", help="system message before the conversation (default: none)")
+    add_adapter_flag(parser)
     add_sampling_flags(parser, without=("n", "best_of"))  # there is one answer
     add_option_flags(parser, "model", "engine")
 
@@ -40,6 +43,8 @@ def run(options: argparse.Namespace) -> int:
         import readline  # noqa: F401  (gives `input` line editing and recall)
     model: Talks
     if options.url is not None:
+        if options.adapter is not None:
+            raise InvalidConfig("--adapter: with --url, give the adapter's name as MODEL")
         from chairlift.cli.talking.remote import RemoteChat
 
         model = RemoteChat(options.url, settings.model, options.api_key or os.environ.get("OPENAI_API_KEY", ""))
@@ -49,7 +54,8 @@ def run(options: argparse.Namespace) -> int:
             print(f"loading {settings.model or 'the embedded model'} ...", file=sys.stderr, flush=True)
         from chairlift.llm import LLM
 
-        model = _Local(LLM.from_settings(settings))
+        llm = LLM.from_settings(settings)
+        model = _Local(llm, known_adapter(options, llm))
     Conversation(model, given(options), options.system, sys.stdout).hold(input)
     return 0
 
@@ -57,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
 @dataclass(frozen=True, slots=True)
 class _Local:
     llm: "LLM"
+    adapter: str | None
 
     def stream_chat(self, messages: list[dict[str, str]], changes: dict[str, Any]) -> "Generator[Piece, None, None]":
-        return self.llm.stream_chat(messages, self.llm.default_params(**changes))
+        params = self.llm.get_default_sampling_params(**{"max_tokens": None, **changes})
+        return self.llm.stream_chat(messages, params, lora_request=self.adapter)

@@ -6,7 +6,7 @@ HELP = "print a script for a shell's completion"
 SHELLS = ("bash", "zsh", "tcsh")
 DESCRIPTION = "Print a script with which a shell completes commands, options and their values."
 EPILOG = """\
-bash:  chairlift completion bash > ~/.local/share/bash-completion/completions/chairlift
+bash:  chairlift completion bash > FILE, and source FILE in ~/.bashrc
 zsh:   chairlift completion zsh > DIR/_chairlift, DIR being one of $fpath
 tcsh:  chairlift completion tcsh > FILE, and source FILE in ~/.tcshrc
 """

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from chairlift.cli.inputs.adapter import add_adapter_flag, known_adapter
 from chairlift.cli.inputs.flags import add_option_flags, warned_settings
 from chairlift.cli.inputs.prompts import Prompt, gather
 from chairlift.cli.inputs.sampling import add_sampling_flags, given
@@ -14,7 +15,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.structured import Structured
 
 if TYPE_CHECKING:
-    from chairlift.llm import Completion
+    from chairlift.local.outputs import RequestOutput
 
 HELP = "continue prompts given here or in a file"
 DESCRIPTION = "Continue prompts, without a server; answers come in the order of the prompts."
@@ -36,6 +37,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--json-schema", type=Path, metavar="FILE", help="hold each answer to the JSON schema in this file"
     )
     shapes.add_argument("--regex", metavar="PATTERN", help="hold each answer to this regular expression")
+    add_adapter_flag(parser)
     add_sampling_flags(parser, max_tokens=_MAX_TOKENS)
     add_option_flags(parser, "model", "engine", "record")
 
@@ -50,11 +52,12 @@ def run(options: argparse.Namespace) -> int:
     from chairlift.llm import LLM
 
     llm = LLM.from_settings(settings)
-    params = llm.default_params(**given(options), structured=shape)
+    params = llm.get_default_sampling_params(**given(options), structured_outputs=shape)
+    adapter = known_adapter(options, llm)
     if options.chat:
-        completions = llm.chat([[{"role": "user", "content": text}] for text in texts], params)
+        completions = llm.chat([[{"role": "user", "content": text}] for text in texts], params, lora_request=adapter)
     else:
-        completions = llm.generate(prompts, params)
+        completions = llm.generate(prompts, params, lora_request=adapter)
     write(prompts, completions, options.json, sys.stdout)
     return 0
 
@@ -71,10 +74,10 @@ def read_shape(json_schema: Path | None, regex: str | None) -> Structured | None
         raise InvalidConfig(f"--json-schema {json_schema}: {error}") from error
 
 
-def write(prompts: Sequence[Prompt], completions: "Sequence[Completion]", is_json: bool, out: TextIO) -> None:
+def write(prompts: Sequence[Prompt], completions: "Sequence[RequestOutput]", is_json: bool, out: TextIO) -> None:
     """One answer after another: its text and a line break, or one JSON object per line."""
     for prompt, completion in zip(prompts, completions, strict=True):
-        for sample in completion.samples:
+        for sample in completion.outputs:
             if not is_json:
                 out.write(sample.text + "\n")
                 continue
@@ -83,7 +86,7 @@ def write(prompts: Sequence[Prompt], completions: "Sequence[Completion]", is_jso
                 "text": sample.text,
                 **({"reasoning": sample.reasoning} if sample.reasoning else {}),
                 "finish_reason": sample.finish_reason,
-                "prompt_tokens": len(completion.prompt_tokens),
-                "output_tokens": len(sample.tokens),
+                "prompt_tokens": len(completion.prompt_token_ids),
+                "output_tokens": len(sample.token_ids),
             }
             out.write(json.dumps(answer, ensure_ascii=False) + "\n")

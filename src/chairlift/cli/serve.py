@@ -4,7 +4,7 @@ import argparse
 
 from chairlift.cli.inputs.flags import add_model_argument, add_option_flags, settings_from
 
-HELP = "answer over HTTP (OpenAI and llm-serving APIs)"
+HELP = "serve a model over HTTP (OpenAI, Anthropic, llm-serving APIs)"
 DESCRIPTION = "Serve a model over HTTP."
 USAGE = "[MODEL] [options]"
 

@@ -42,6 +42,8 @@ def check_consistent(settings: "Settings") -> None:
     if settings.has_adapters and (settings.tensor_parallel > 1 or settings.is_mindspore):
         what = f"device {settings.device}" if settings.is_mindspore else f"--tensor-parallel {settings.tensor_parallel}"
         raise InvalidConfig(f"lora: adapters are not supported with {what}; leave one of them out")
+    if settings.lora_limits is not None and not settings.has_adapters:
+        raise InvalidConfig("lora_limits: there are no adapters to limit; give --lora or --lora-dir too")
     if settings.exact:
         _check_exact(settings)
     steps, running = settings.max_step_tokens, settings.max_running

@@ -154,6 +154,9 @@ class Settings:
     lora_memory: int = _model(
         4 * 2**30, num_bytes, "SIZE", "host memory for LoRA adapters that no request uses now (default: 4GiB)"
     )
+    lora_limits: Path | None = _server(
+        None, existing_path, "FILE", "limits and shares of LoRA adapters (see docs/adapters.md)"
+    )
     preset: str = _engine(
         NONE, *_choice(*PRESETS), f"set of options, each of which may be given as well ({contents()})"
     )

@@ -1,3 +1,3 @@
 """The version, in one place: the package metadata is built from it."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"

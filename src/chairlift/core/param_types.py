@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.output_kind import RequestOutputKind
 from chairlift.core.structured import Structured
 
 N = TypeVar("N", int, float)
@@ -135,6 +136,8 @@ def _wholes(param: Param, value: object) -> tuple[int, ...]:
 
 
 def _biases(param: Param, value: object) -> dict[int, float]:
+    if value is None:
+        return {}
     if not isinstance(value, Mapping):
         raise param.wrong("a dictionary of token ids and numbers", value)
     biases: dict[int, float] = {}
@@ -146,9 +149,15 @@ def _biases(param: Param, value: object) -> dict[int, float]:
     return biases
 
 
-def _each(param: Param, wanted: str, value: object) -> tuple[object, ...]:
-    if isinstance(value, tuple):
+def _kind(param: Param, value: object) -> RequestOutputKind:
+    if isinstance(value, RequestOutputKind):
         return value
+    raise param.wrong("a RequestOutputKind, such as RequestOutputKind.DELTA", value)
+
+
+def _each(param: Param, wanted: str, value: object) -> tuple[object, ...]:
+    if value is None or isinstance(value, tuple):
+        return value or ()
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise param.wrong(wanted, value)
     return tuple(value)
@@ -159,8 +168,10 @@ _READERS: dict[object, tuple[tuple[type, ...], Callable[[Param, Any], Any]]] = {
     float: ((float, int), lambda param, value: param.within(_number(param, value))),
     bool: ((bool,), _refuse("True or False")),  # nothing else: "no" would be true
     str: ((str,), _refuse("a string")),
+    # Of these, None is none.
     tuple[str, ...]: ((), _texts),
     tuple[int, ...]: ((), _wholes),
     dict[int, float]: ((), _biases),
+    RequestOutputKind: ((), _kind),
     Structured: ((Structured,), lambda _, value: Structured.of(value)),
 }

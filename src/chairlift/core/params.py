@@ -1,6 +1,7 @@
-"""How the tokens of a request are chosen, and where they end.
+"""How the tokens of a request are chosen, where they end, and how the Python interface shows them.
 
-Valid by construction: a bad field raises `InvalidRequest` naming it. HTTP bodies, flags and documents are made from the
+Valid by construction: a bad field raises `InvalidRequest` naming it. Only users change one that is made; the Python
+interface takes a copy of theirs (`replace`), which is checked again. HTTP bodies, flags and documents are made from the
 fields here. The scheduler reads the limits, the text layer the stop strings, the runner the rest.
 """
 
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.output_kind import RequestOutputKind
 from chairlift.core.param_types import param, params_of
 from chairlift.core.structured import Structured
 
@@ -21,17 +23,17 @@ MAX_STOP_IDS = 128
 # What a beam search has no use for, and the value that asks for nothing.
 _NOT_IN_BEAMS = {
     "best_of": 0, "min_tokens": 0, "logit_bias": {}, "repetition_penalty": 1.0, "presence_penalty": 0.0,
-    "frequency_penalty": 0.0, "prompt_logprobs": None, "structured": None,
+    "frequency_penalty": 0.0, "prompt_logprobs": None, "structured_outputs": None,
 }  # fmt: skip
 _NOT_STRUCTURED = {"ignore_eos": False, "min_tokens": 0}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SamplingParams:
-    max_tokens: int | None = param(None, "Longest answer in tokens", 1)
+    max_tokens: int | None = param(16, "Longest answer in tokens", 1)  # None: as many as fit
     min_tokens: int = param(0, "Tokens before an end or stop token may come", 0)
     temperature: float = param(1.0, "Randomness; 0: always the most likely token", 0.0, 100.0)
-    top_k: int = param(0, "Draw from this many of the most likely tokens; 0: from all", 0)
+    top_k: int = param(0, "Draw from this many of the most likely tokens; 0 or -1: from all", 0)
     top_p: float = param(1.0, "Draw from the most likely tokens of this total probability", 0.0, 1.0)
     min_p: float = param(0.0, "Draw from tokens at least this likely, as a part of the most likely one", 0.0, 1.0)
     repetition_penalty: float = param(
@@ -56,25 +58,33 @@ class SamplingParams:
     best_of: int = param(0, "Make this many samples and give the n most likely per token; 0: n", 0, MAX_SAMPLES)
     beam_width: int = param(0, "Search with this many beams instead of sampling; 0: do not", 0, MAX_BEAMS)
     length_penalty: float = param(1.0, "Divide scores of a beam search by length to this power", -10.0, 10.0)
-    structured: Structured | None = param(  # noqa: RUF009  (a frozen value)
+    structured_outputs: Structured | None = param(  # noqa: RUF009  (a frozen value)
         None, "Hold the answer to a JSON schema or grammar", is_public=False
+    )
+    detokenize: bool = param(True, "Make text of the tokens", is_public=False)
+    output_kind: RequestOutputKind = param(  # noqa: RUF009  (a constant)
+        RequestOutputKind.CUMULATIVE, "What each output of a stream shows", is_public=False
     )
 
     def __post_init__(self) -> None:
+        if self.top_k == -1:
+            self.top_k = 0
         for stated, value in zip(_STATED, _values(self), strict=True):
             if value is not stated.default:
                 read = stated.read(value)
                 if read is not value:
-                    object.__setattr__(self, stated.name, read)
+                    setattr(self, stated.name, read)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidRequest("min_tokens", f"{self.min_tokens} is more than max_tokens {self.max_tokens}")
         if self.top_p == 0.0:
             raise InvalidRequest("top_p", "must be above 0; for greedy output set temperature to 0")
         if "" in self.stop:
             raise InvalidRequest("stop", "a stop string must not be empty")
+        if self.stop and not self.detokenize:
+            raise InvalidRequest("stop", "stop strings need the text: leave detokenize on")
         if self.best_of and self.best_of < self.n:
             raise InvalidRequest("best_of", f"must be at least {self.n}, got {self.best_of}")
-        if self.structured is not None:
+        if self.structured_outputs is not None:
             self._check_structured()
         if self.beam_width:
             self._check_beams()

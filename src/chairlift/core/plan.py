@@ -73,7 +73,7 @@ class StepPlan(NamedTuple):
     # behind the window of the chunk's first token are others' by now, and not to be read.
     window_tables: tuple[Sequence[BlockId], ...] = ()
     adapters: tuple[AdapterSlot, ...] = ()  # of its chunks' requests, each once
-    loads: tuple[AdapterSlot, ...] = ()  # of these: to be copied to their slots before anything is computed
+    loads: tuple[AdapterSlot, ...] = ()  # to be copied to their slots, which no chunk but their own requests' uses
 
     @property
     def num_decoding(self) -> int:

@@ -4,7 +4,7 @@ What the sources mean, and whether an answer can be held to one, is known to `te
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,15 +52,45 @@ class Structured:
     def of(cls, value: object) -> "Structured":
         """A schema may be given as it is."""
         if isinstance(value, cls):
-            return value
+            return value if type(value) is cls else cls(value.kind, value.source)
         if isinstance(value, Mapping) or hasattr(value, "model_json_schema"):
             return cls.json_schema(value)
         wanted = "a JSON schema, a pydantic model or a Structured"
-        raise InvalidRequest("structured", f"must be {wanted}, got {str(value)[:40]!r} ({type(value).__name__})")
+        raise InvalidRequest(
+            "structured_outputs", f"must be {wanted}, got {str(value)[:40]!r} ({type(value).__name__})"
+        )
+
+
+class StructuredOutputsParams(Structured):
+    """The same by vLLM's names; one of them is to be given."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        json: Any = None,
+        regex: str | None = None,
+        choice: Iterable[str] | None = None,
+        grammar: str | None = None,
+        json_object: bool | None = None,
+        structural_tag: Any = None,
+    ) -> None:
+        shapes: list[tuple[Any, Callable[[Any], Structured]]] = [
+            (json, Structured.json_schema),
+            (regex, Structured.regex),
+            (choice, Structured.choice),
+            (grammar, Structured.grammar),
+            (json_object or None, lambda _: Structured.json_object()),
+            (structural_tag, Structured.structural_tag),
+        ]
+        given = [make(value) for value, make in shapes if value is not None]
+        if len(given) != 1:
+            raise InvalidRequest("structured_outputs", f"must name one kind of shape, got {len(given)}")
+        super().__init__(given[0].kind, given[0].source)
 
 
 def _json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InvalidRequest("structured", f"cannot be written as JSON: {error}") from error
+        raise InvalidRequest("structured_outputs", f"cannot be written as JSON: {error}") from error

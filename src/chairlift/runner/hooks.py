@@ -50,7 +50,7 @@ class LoadsAdapters(Protocol):
     """The slots of a device for adapters."""
 
     def load(self, loads: Sequence[AdapterSlot]) -> None:
-        """Copies adapters of the host to their slots, after the steps before and before the next."""
+        """Copies adapters of the host to their slots, after the steps before; steps that use them wait for them."""
 
 
 class LogitsRow(NamedTuple):

@@ -87,7 +87,8 @@ class Answer:
             self._max_output = min(default_tokens, self._max_output)
             params = replace(params, max_tokens=self._max_output)
         self.load = context.load
-        self.key = key
+        self.limit = None if adapter is None else context.load.adapters.find(adapter.name)
+        self.payers = [payer for payer in (key, self.limit) if payer is not None]
         self.prompt = prompt
         self.adapter = adapter
         self.params = params
@@ -110,6 +111,8 @@ class Answer:
         if key is not None:
             salt = salt_of(key, attributes.cache_salt, context.settings.share_prefixes)
             self._attributes = replace(attributes, cache_salt=salt, user=key.name, share=key.weight)
+        if self.limit is not None and self.limit.weight is not None:
+            self._attributes = replace(self._attributes, user=self.limit.label, share=self.limit.weight)
         self._eos_ids = () if params.ignore_eos else context.model_config.eos_ids
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
         make = TextStream if read_as is None else read_as.stream
@@ -147,7 +150,7 @@ class Answer:
         if self._reservation is not None:
             self._reservation.leave()
             self._reservation = None
-            self.load.charge(self.key, self._num_computed())
+            self.load.charge(self.payers, self._num_computed())
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -245,10 +248,10 @@ class Answer:
 
 def start_all(answers: Sequence[Answer], reader: AnswerReader) -> None:
     """Reserves for all and submits them, or raises `Overloaded` and does neither."""
-    load, key = answers[0].load, answers[0].key
-    reservations = load.take([answer.demand for answer in answers])
+    load, payers = answers[0].load, answers[0].payers
+    reservations = load.take([answer.demand for answer in answers], answers[0].limit)
     try:
-        load.spend(key, sum(answer.demand[0] for answer in answers), sum(answer.demand[1] for answer in answers))
+        load.spend(payers, sum(answer.demand[0] for answer in answers), sum(answer.demand[1] for answer in answers))
         for index, (answer, reservation) in enumerate(zip(answers, reservations, strict=True)):
             answer.start(reader, index, reservation)
     except BaseException:

@@ -39,11 +39,12 @@ _REJECTED: dict[str, dict[str, Any]] = {
 
 async def openapi(http: Request) -> Response:
     context = context_of(http)
-    return Response(_document(context.version, context.settings), media_type="application/json")
+    return Response(document(context.version, context.settings), media_type="application/json")
 
 
 @lru_cache(maxsize=1)
-def _document(version: str, settings: Settings) -> bytes:
+def document(version: str, settings: Settings) -> bytes:
+    """The OpenAPI document of a server with these settings, as JSON."""
     operations = [operation for group in GROUPS.values() for operation in group]
     found = [kind for operation in operations for kind in (operation.body, operation.answer, operation.error)]
     kinds = [kind for kind in dict.fromkeys(found) if kind is not None]

@@ -21,7 +21,7 @@ from chairlift.live.recovery.step_note import StepNote
 from chairlift.live.shared_memory.counts import Count, Counts
 from chairlift.live.shared_memory.rate_limits import RateLimits
 from chairlift.runner.memory.malloc import return_large_blocks
-from chairlift.server.reload import in_force, keys_in_force
+from chairlift.server.reload import adapters_in_force, in_force, keys_in_force
 from chairlift.serving import process_setup
 from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry.log_lines import set_up_logging
@@ -124,6 +124,7 @@ async def _front_end(
     def take_settings() -> None:
         load.settings = in_force(folder.reloads, model.settings)
         load.keys = keys_in_force(folder.reloads)
+        load.adapters = adapters_in_force(folder.reloads)
         process_setup.set_log_level(load.settings)
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, take_settings)

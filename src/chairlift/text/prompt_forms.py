@@ -3,11 +3,21 @@ the argument, with the valid forms."""
 
 from collections.abc import Mapping, Sequence
 from operator import index
-from typing import Any, TypeGuard
+from typing import Any, TypedDict, TypeGuard
 
 from chairlift.core.errors import InvalidRequest
 
 TokenIds = list[int]
+
+
+class TextPrompt(TypedDict):
+    prompt: str
+
+
+class TokensPrompt(TypedDict):
+    prompt_token_ids: Sequence[int]
+
+
 _FORMS = 'a text, a list of token ids, {"prompt": text} or {"prompt_token_ids": ids}'
 _NO_IDS = (str, bytes, bytearray, Mapping, set, frozenset)  # iterable too
 
@@ -72,7 +82,7 @@ def _prompt(name: str, prompt: object) -> str | TokenIds:
 def _from_mapping(name: str, prompt: Mapping[Any, Any]) -> str | TokenIds:
     if "role" in prompt:
         raise InvalidRequest(name, "is a chat message; chat_prompt(messages) makes token ids of a list of messages")
-    if prompt.keys() == {"prompt_token_ids"}:
+    if prompt.keys() in ({"prompt_token_ids"}, {"prompt_token_ids", "prompt"}):
         return _token_ids(f"{name}.prompt_token_ids", prompt["prompt_token_ids"], "a list of token ids")
     if prompt.keys() != {"prompt"}:
         found = ", ".join(map(str, prompt))[:80] or "nothing"

@@ -10,7 +10,8 @@ from chairlift.cli.inputs.prompts import gather, parse_lines
 from chairlift.cli.main import main
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.structured import Structured
-from chairlift.llm import LLM, Completion, Sample
+from chairlift.llm import LLM
+from chairlift.local.outputs import CompletionOutput, RequestOutput
 
 
 def test_arguments_come_before_the_file(tmp_path: Path) -> None:
@@ -45,9 +46,13 @@ def test_a_bad_json_line_is_named(bad: str) -> None:
         parse_lines(['{"prompt": "a"}', "", bad], "f")
 
 
+def answer(text: str, token_ids: list[int], finish_reason: str) -> CompletionOutput:
+    return CompletionOutput(0, text, token_ids, finish_reason=finish_reason)
+
+
 COMPLETIONS = [
-    Completion("one", [1], [Sample("erste", [5, 6], "stop"), Sample("été", [7], "length")]),
-    Completion(None, [2, 3], [Sample("zwei", [8], "length")]),
+    RequestOutput("1", "one", [1], [answer("erste", [5, 6], "stop"), answer("été", [7], "length")]),
+    RequestOutput("2", None, [2, 3], [answer("zwei", [8], "length")]),
 ]
 
 

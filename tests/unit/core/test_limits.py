@@ -10,7 +10,9 @@ LIMITS = Limits(vocab_size=100, max_model_len=32, block_size=4, num_blocks=6, ma
 
 
 def test_output_fills_the_context_when_no_limit_is_given() -> None:
-    assert output_room([1] * 10, SamplingParams(), LIMITS) == 15  # 24 places, and the last token needs none
+    assert (
+        output_room([1] * 10, SamplingParams(max_tokens=None), LIMITS) == 15
+    )  # 24 places, and the last token needs none
 
 
 def test_a_prompt_longer_than_the_pool_is_refused_with_the_limit() -> None:
@@ -59,7 +61,7 @@ def test_a_request_that_can_never_be_served_is_refused_by_field(
     ("field", "value"),
     [
         ("max_tokens", 0), ("temperature", -0.1), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.5),
-        ("top_k", -1), ("min_p", 2.0), ("repetition_penalty", 0.0), ("presence_penalty", 3.0),
+        ("top_k", -2), ("min_p", 2.0), ("repetition_penalty", 0.0), ("presence_penalty", 3.0),
         ("frequency_penalty", float("inf")), ("n", 0), ("n", 1000), ("logprobs", -1), ("logprobs", 101),
         ("min_tokens", -1), ("stop", ("",)), ("logit_bias", {1: float("nan")}), ("seed", 2**64),
         ("seed", 10**400), ("prompt_logprobs", 21),
@@ -79,5 +81,5 @@ def test_a_search_that_can_never_be_carried_out_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="beam_width: must be at most 25 with 3 stop tokens, got 26"):
         num_offered(SamplingParams(beam_width=26, max_tokens=1), 3, 1, LIMITS)
     with pytest.raises(InvalidRequest, match="beam_width: 2 continuations of up to 32 tokens .* of 24 tokens"):
-        num_offered(SamplingParams(beam_width=2), 1, 10, LIMITS)
+        num_offered(SamplingParams(beam_width=2, max_tokens=None), 1, 10, LIMITS)
     assert num_offered(SamplingParams(beam_width=2, max_tokens=2), 1, 10, LIMITS) == 4

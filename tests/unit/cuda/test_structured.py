@@ -53,12 +53,12 @@ def matchers(max_kept: int = 3) -> Matchers:
 
 AB, NUMBER, PAIR = Structured.regex("(A|BC){2,9}"), Structured.regex("[1-9][0-9]{2,4}"), Structured.choice(["XY", "XZ"])
 GROUPS = [
-    make_samples(0, SHARED, 3, 9, temperature=0.9, repetition_penalty=1.3, structured=AB, stop_ids=STOPS),
-    (make_request(10, [*SHARED, 3, 3], 9, temperature=0.0, structured=NUMBER, logprobs=2, stop_ids=STOPS),),
+    make_samples(0, SHARED, 3, 9, temperature=0.9, repetition_penalty=1.3, structured_outputs=AB, stop_ids=STOPS),
+    (make_request(10, [*SHARED, 3, 3], 9, temperature=0.0, structured_outputs=NUMBER, logprobs=2, stop_ids=STOPS),),
     (make_request(11, SHARED[:9], 8, temperature=0.0),),
-    (make_request(12, SHARED[:6], 8, top_p=0.8, structured=NUMBER, stop_ids=STOPS),),
-    (make_request(13, [5, 6], 8, structured=PAIR, stop_ids=STOPS),),
-    (make_request(14, [5, 6], 3, structured=AB, stop_ids=STOPS),),  # too short for its shape
+    (make_request(12, SHARED[:6], 8, top_p=0.8, structured_outputs=NUMBER, stop_ids=STOPS),),
+    (make_request(13, [5, 6], 8, structured_outputs=PAIR, stop_ids=STOPS),),
+    (make_request(14, [5, 6], 3, structured_outputs=AB, stop_ids=STOPS),),  # too short for its shape
 ]  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_masks_are_made_between_the_launch_of_a_step_and_that_of_the_next(monkey
 
     for owner, name in ((CudaRunner, "submit"), (Matchers, "masks")):
         note(owner, name)
-    run(CudaRunner, [(make_request(1, [5], 6, structured=AB, stop_ids=STOPS),)], Preemption(), shapes)
+    run(CudaRunner, [(make_request(1, [5], 6, structured_outputs=AB, stop_ids=STOPS),)], Preemption(), shapes)
     # The first token's mask needs no other; then the masks of a step come once the step ahead has been collected.
     assert calls[:6] == ["submit 1", "masks 1", "submit 2", "masks 2", "submit 3", "masks 3"]
 
@@ -139,7 +139,7 @@ def runs_out(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: rang
 
 
 PENALISED = make_request(
-    30, [*SHARED, 3, 3], 9, repetition_penalty=1.3, structured=NUMBER, logprobs=2, stop_ids=STOPS
+    30, [*SHARED, 3, 3], 9, repetition_penalty=1.3, structured_outputs=NUMBER, logprobs=2, stop_ids=STOPS
 )  # fmt: skip
 
 
@@ -196,6 +196,6 @@ def test_a_runner_without_matchers_fails_what_is_held_to_a_shape(kind: Any) -> N
 
 
 def test_a_shape_that_cannot_be_followed_fails_alone() -> None:
-    broken = make_request(20, [5, 6], 8, structured=Structured.grammar("start: nothing"), stop_ids=STOPS)
+    broken = make_request(20, [5, 6], 8, structured_outputs=Structured.grammar("start: nothing"), stop_ids=STOPS)
     told, kinds = run(CudaRunner, [(broken,), GROUPS[4]], Preemption(), matchers())
     assert {request for request, *_ in told} == {13} and kinds["Finished"] == 1

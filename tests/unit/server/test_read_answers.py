@@ -145,7 +145,7 @@ async def test_without_tools_calls_are_text_and_reasoning_is_read() -> None:
     for body in ({}, {"tools": TOOLS, "tool_choice": "none"}):
         message = (await ask(world, **body))["choices"][0]["message"]
         assert message == {"role": "assistant", "content": CALL, "reasoning_content": "Hm."}
-        assert world.client.requests[-1].params.structured is None
+        assert world.client.requests[-1].params.structured_outputs is None
 
 
 async def test_a_model_without_marks_of_reasoning_writes_all_of_it_as_content() -> None:

@@ -19,7 +19,7 @@ HELD = Structured.json_schema(SCHEMA)
 def asked(**fields: Any) -> Structured | None:
     body = {"messages": [{"role": "user", "content": "x"}]} | fields
     request, _ = read(msgspec.json.encode(body), ChatRequest)
-    return chat_params(request, given_params(request), SamplingDefaults()).structured
+    return chat_params(request, given_params(request), SamplingDefaults()).structured_outputs
 
 
 @pytest.mark.parametrize(

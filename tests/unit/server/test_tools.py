@@ -227,21 +227,21 @@ async def test_a_template_without_tools_gets_them_in_the_system_message() -> Non
 )  # fmt: skip
 async def test_what_an_answer_is_held_to(body: dict[str, Any], is_held: bool) -> None:
     request = await submitted(tool_world("hermes", "Fine."), **body)
-    assert (request.params.structured is not None) == is_held
+    assert (request.params.structured_outputs is not None) == is_held
 
 
 async def test_a_shape_begins_behind_the_reasoning_and_stands_alone_where_there_is_none() -> None:
-    thinking = (await submitted(tool_world("hermes", "{}"), response_format=AS_JSON)).params.structured
+    thinking = (await submitted(tool_world("hermes", "{}"), response_format=AS_JSON)).params.structured_outputs
     assert thinking.kind == "grammar" and "think>" in thinking.source
     silent = await submitted(tool_world("hermes", "{}"), response_format=AS_JSON, enable_thinking=False)
-    assert silent.params.structured.kind == "json_schema"
+    assert silent.params.structured_outputs.kind == "json_schema"
 
 
 async def test_parallel_calls_are_forbidden_by_the_grammar() -> None:
     many, one = [
         (
             await submitted(tool_world("hermes", "a"), tools=TOOLS, tool_choice="required", parallel_tool_calls=each)
-        ).params.structured
+        ).params.structured_outputs
         for each in (True, False)
     ]
     assert many != one
@@ -250,10 +250,10 @@ async def test_parallel_calls_are_forbidden_by_the_grammar() -> None:
 @pytest.mark.parametrize("choice", [allowed("required", "now"), allowed("auto", "now"), FLAT])
 async def test_allowed_tools_may_be_called_and_all_are_shown(choice: dict[str, Any]) -> None:
     world = tool_world("hermes", "Fine.")
-    shape = (await submitted(world, tools=TOOLS, tool_choice=choice)).params.structured
+    shape = (await submitted(world, tools=TOOLS, tool_choice=choice)).params.structured_outputs
     assert await prompt_of(world, tools=TOOLS, tool_choice=choice) == await prompt_of(world, tools=TOOLS)
     mode = choice.get("mode") or choice["allowed_tools"]["mode"]
-    assert shape == (await submitted(world, tools=[NOW], tool_choice=mode)).params.structured
+    assert shape == (await submitted(world, tools=[NOW], tool_choice=mode)).params.structured_outputs
 
 
 async def test_reasoning_is_switched_by_the_template() -> None:
@@ -268,7 +268,7 @@ async def test_reasoning_is_switched_by_the_template() -> None:
 async def test_thinking_that_a_template_leaves_open_is_closed_by_a_grammar() -> None:
     world = tool_world("hermes", "</think>Fine.")
     request = await submitted(world, enable_thinking=False, chat_template_kwargs={"is_open": True})
-    assert request.params.structured is not None and "</think>" in request.params.structured.source
+    assert request.params.structured_outputs is not None and "</think>" in request.params.structured_outputs.source
 
 
 async def test_labels_have_no_effect_and_are_not_named() -> None:

@@ -12,7 +12,7 @@ from chairlift.config.model import SamplingDefaults
 from chairlift.core.param_types import Param
 from chairlift.core.params import PARAMS
 
-_NOT_SHOWN = ("logprobs", "prompt_logprobs")  # by these commands
+_NOT_SHOWN = ("logprobs", "prompt_logprobs", "detokenize")  # by these commands
 _SUGGESTED = tuple(field.name for field in fields(SamplingDefaults))
 _UNTIL = "until the model stops or its context is full"
 # field type: (type, metavar, action) of the flag; fields of other types have no flag

@@ -5,10 +5,16 @@ recently used first; if there is none, its adapter queues, and its requests wait
 
     slots    a  b  c      all in use; d and e queue
     closed   a  b         as many as queue, the first that have had their turn: their new requests queue too
-    a ends   d  b  c      the slot goes to the first in the queue, and d's requests wait in the policy's order again
+    a ends   d  b  c      the slot goes to the first in the queue, and this plan loads d, beside its chunks
+    next     d  b  c      d's requests wait in the policy's order again
 
-Always: a request that runs or was preempted has its adapter in a slot, and a plan loads those that its chunks rely on.
-None waits for ever: a slot that others wait for lets in `_TURN` requests at most. Deterministic; knows no matrices.
+While others run, an adapter is loaded by the plan before the one that its requests enter: its copy takes place beside a
+step, and none waits for it. A plan loads few, so that they are there when the step ends. Without others there is
+nothing to wait for, and the same plan does both.
+
+Always: a request that runs or was preempted has its adapter in a slot, and what its chunks rely on was loaded by their
+plan or one before. None waits for ever: a slot that others wait for lets in `_TURN` requests at most. Deterministic;
+knows no matrices.
 """
 
 from collections.abc import Container, Iterable
@@ -16,6 +22,7 @@ from collections.abc import Container, Iterable
 from chairlift.core.plan import AdapterSlot, Chunk
 
 _TURN = 32  # requests that a slot lets in before it closes for others
+_MAX_LOADS = 4  # of a plan, while others run: of rank 16 and 7B each takes 2 ms of the bus
 
 
 class AdapterSlots:
@@ -45,16 +52,20 @@ class AdapterSlots:
                 del self.live[adapter]
                 self.queue.pop(adapter, None)
 
-    def can_enter(self, adapter: int, held: Iterable[int]) -> bool:
+    def can_enter(self, adapter: int, held: Iterable[int], is_busy: bool) -> bool:
         """Whether a waiting request of it may be admitted. `held`: adapters that running and preempted requests use,
-        looked at only where that matters."""
+        looked at only where that matters. `is_busy`: others run."""
         if not adapter:
             return True
         if adapter in self._slots:
-            return not self._is_closed(adapter)
-        return not self.queue and self._victim(dict.fromkeys(held)) is not None
+            return (adapter in self._loaded or not is_busy) and not self._is_closed(adapter)
+        return not is_busy and not self.queue and self._victim(dict.fromkeys(held)) is not None
 
-    def wait(self, adapter: int) -> None:
+    def wait(self, adapter: int, held: Iterable[int]) -> None:
+        """A request of it waits. It gets a slot if there is one and none has waited longer, and queues until it is
+        there."""
+        if adapter not in self._slots and not self._num_outside:
+            self._take_ahead(adapter, dict.fromkeys(held))
         self.queue.setdefault(adapter)
 
     def enter(self, adapter: int, held: Iterable[int]) -> None:
@@ -66,29 +77,36 @@ class AdapterSlots:
         self._entered[adapter] += 1
         self._use(adapter)
 
-    def turn(self, held: Iterable[int]) -> list[int]:
-        """Gives slots to adapters that queue, as far as there are; these."""
-        known, ready = dict.fromkeys(held), []
+    def turn(self, held: Iterable[int], is_busy: bool) -> list[int]:
+        """Gives slots to adapters that queue, as far as there are; those whose requests may enter."""
+        known, ready, is_full = dict.fromkeys(held), list[int](), False
         for adapter in list(self.queue):
             if adapter not in self._slots:
-                victim = self._victim(known)
-                if victim is None:
-                    break
-                self._take(adapter, victim)
-            elif self._is_closed(adapter):
+                is_full = is_full or not self._take_ahead(adapter, known)  # later ones do not go before it
+                if is_full:
+                    continue
+            if (is_busy and adapter not in self._loaded) or self._is_closed(adapter):
                 continue
             del self.queue[adapter]
             ready.append(adapter)
         return ready
 
+    def _take_ahead(self, adapter: int, held: Container[int]) -> bool:
+        """A slot for an adapter that queues, if there is one that the next plan can load."""
+        victim = self._victim(held)
+        if victim is None or len(self._slots.keys() - self._loaded.keys()) >= _MAX_LOADS:
+            return False
+        self._take(adapter, victim)
+        return True
+
     def of_plan(self, chunks: Iterable[Chunk]) -> tuple[tuple[AdapterSlot, ...], tuple[AdapterSlot, ...]]:
-        """The adapters of a plan's chunks, and those of them that the plan has to load."""
+        """The adapters of a plan's chunks, and those that the plan has to load: for these, and for the next plan."""
         used = dict.fromkeys(chunk.request.attributes.adapter for chunk in chunks)
         used.pop(0, None)
         found = tuple(AdapterSlot(adapter, self._slots[adapter]) for adapter in used)
-        loads = tuple(each for each in found if each.adapter not in self._loaded)
-        self._loaded.update(dict.fromkeys(each.adapter for each in loads))
-        return found, loads
+        lacking = [adapter for adapter in self._slots if adapter not in self._loaded and adapter in self.live]
+        self._loaded.update(dict.fromkeys(lacking))
+        return found, tuple(AdapterSlot(adapter, self._slots[adapter]) for adapter in lacking)
 
     @property
     def is_empty(self) -> bool:
@@ -104,9 +122,14 @@ class AdapterSlots:
         assert all(adapter in self._slots for adapter in held), "an adapter in use is in no slot"
         assert len({*self._slots.values(), *self._free}) == self.num_slots, "two adapters share a slot"
 
+    @property
+    def _num_outside(self) -> int:
+        """Adapters that queue and have no slot."""
+        return sum(each not in self._slots for each in self.queue)
+
     def _is_closed(self, adapter: int) -> bool:
         """Whether it has had its turn and others wait for a slot."""
-        num_outside = sum(each not in self._slots for each in self.queue)
+        num_outside = self._num_outside
         if not num_outside:
             return False
         had_turn = [each for each in self._slots if self._entered[each] >= _TURN]

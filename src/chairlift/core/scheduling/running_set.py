@@ -145,31 +145,35 @@ class RunningSet:
         return progress
 
     def _next(self, now: float) -> Progress | None:
-        """The request to admit next. Waiting ones whose adapter has no slot are parked until it has."""
+        """The request to admit next. Waiting ones whose adapter is in no slot are parked until it is."""
         returning = self._returning.first()
         if returning is not None:
             return self.preempted[returning]
         while (progress := self.rules.first(now)) is not None:
             adapter = progress.request.attributes.adapter
-            if self.slots.can_enter(adapter, self._adapters()):
+            if self.slots.can_enter(adapter, self._adapters(), bool(self.running)):
                 return progress
-            self.slots.wait(adapter)
+            self.slots.wait(adapter, self._adapters())
             self.rules.park(progress, now)
         return None
 
     def _adapters(self) -> Iterator[int]:
-        """That requests use now: preempted ones return before all others, to the slot they had."""
-        for progress in chain(self.running.values(), self.preempted.values()):
+        """That requests use now: preempted ones return before all others, to the slot they had, and so does one whose
+        move fails."""
+        leaving = (self.live[request] for request in self.leaving if request not in self.left)
+        for progress in chain(self.running.values(), self.preempted.values(), leaving):
             yield progress.request.attributes.adapter
 
     def check_slots(self) -> None:
         self.slots.check(adapter for adapter in self._adapters() if adapter)
 
     def give_slots(self, now: float) -> None:
-        """Have requests wait in the policy's order again whose adapters have got a slot."""
+        """Have requests wait in the policy's order again whose adapters are there now."""
         if not self.slots.queue:
             return
-        ready = self.slots.turn(self._adapters())
+        ready = self.slots.turn(self._adapters(), bool(self.running))
+        if not ready:
+            return
         for progress in [p for p in self.rules.parked.values() if p.request.attributes.adapter in ready]:
             self.rules.unpark(progress, now)
 

@@ -36,17 +36,36 @@ class AdapterReading:
         os.set_blocking(self.woken, False)
         os.set_blocking(self._waker, False)
 
+    @property
+    def num_held(self) -> int:
+        return sum(map(len, self.held.values()))
+
     def holds(self, front_end: FrontEnd, message: Submit, adapter: Adapter) -> bool:
         """Whether the request has to wait; it is held then."""
         if adapter.number in self._memory and adapter.number not in self.held:
             return False
         self.held.setdefault(adapter.number, []).append(HeldRequest(front_end, message))
         self._paths[adapter.number] = adapter.path
-        self._begin()
+        self.begin()
         return True
 
+    def begin(self) -> None:
+        """Reads the next adapter, if none is being read and there is room; also to be called when requests have
+        ended."""
+        while self._read is None and self.held:
+            adapter = next(iter(self.held))
+            if not self.held[adapter]:  # all were aborted
+                self._forget(adapter)
+                continue
+            if not self._memory.make_room(self._is_used):
+                return
+            future = self._thread.submit(self._memory.read, adapter, self._paths[adapter])
+            future.add_done_callback(lambda _: self._wake())
+            self._read = adapter, future
+
     def take(self) -> list[tuple[HeldRequest, str | None]]:
-        """Requests that wait no longer, with the reason where their adapter cannot be read."""
+        """Requests that wait no longer, with the reason where their adapter cannot be read. Until these are in the
+        engine nothing else may `begin`: that could forget their adapter."""
         with suppress(BlockingIOError):
             os.read(self.woken, 4096)
         done: list[tuple[HeldRequest, str | None]] = []
@@ -56,7 +75,6 @@ class AdapterReading:
             if error is not None and not isinstance(error, InvalidConfig):
                 raise error
             done = [(held, None if error is None else str(error)) for held in self._forget(adapter)]
-        self._begin()
         return done
 
     def wait(self) -> bool:
@@ -83,19 +101,6 @@ class AdapterReading:
     def _forget(self, adapter: int) -> list[HeldRequest]:
         self._paths.pop(adapter, None)
         return self.held.pop(adapter, [])
-
-    def _begin(self) -> None:
-        """Reads the next adapter, if none is being read."""
-        while self._read is None and self.held:
-            adapter = next(iter(self.held))
-            if not self.held[adapter]:  # all were aborted
-                self._forget(adapter)
-                continue
-            if not self._memory.make_room(self._is_used):
-                return
-            future = self._thread.submit(self._memory.read, adapter, self._paths[adapter])
-            future.add_done_callback(lambda _: self._wake())
-            self._read = adapter, future
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):  # it is full, so the engine will wake

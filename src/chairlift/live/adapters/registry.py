@@ -10,7 +10,7 @@ by all front ends at once.
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -117,7 +117,10 @@ class AdapterRegistry:
         if self._folder is None or Path(name).name != name or name.startswith("."):
             return False
         path = self._folder / name
-        return name != self._taken and not path.is_symlink() and (path / CONFIG_FILE).is_file()
+        try:
+            return name != self._taken and not path.is_symlink() and (path / CONFIG_FILE).is_file()
+        except OSError:  # a name that no folder can have
+            return False
 
     def _inside(self, path: str) -> Path:
         if self._folder is None:
@@ -130,16 +133,12 @@ class AdapterRegistry:
             parts = given.relative_to(self._folder).parts
         if not parts or ".." in parts or "\0" in path:
             raise InvalidConfig(f"lora_path: must lie below --lora-dir, got {path[:_MAX_NAME]!r}")
-        found = self._folder
-        for part in parts:
-            found = found / part
-            if found.is_symlink():
-                raise InvalidConfig(f"lora_path: {path[:_MAX_NAME]!r} goes through a symbolic link")
-        if not found.is_dir():
-            raise InvalidConfig(f"lora_path: {path[:_MAX_NAME]!r} is no folder below --lora-dir")
-        if any(each.is_symlink() for each in found.iterdir()):
-            raise InvalidConfig(f"lora_path: {path[:_MAX_NAME]!r} holds a symbolic link")
-        return found
+        try:
+            return _unlinked(self._folder, parts)
+        except OSError as error:
+            raise InvalidConfig(f"lora_path: {path[:_MAX_NAME]!r}: {error.strerror}") from None
+        except InvalidConfig as error:
+            raise InvalidConfig(f"lora_path: {path[:_MAX_NAME]!r} {error}") from None
 
     def _changing(self) -> AbstractContextManager[object]:
         return nullcontext() if self._file is None else locked(self._file.with_suffix(".lock"))
@@ -160,3 +159,17 @@ class AdapterRegistry:
         beside = self._file.with_suffix(".new")
         beside.write_bytes(msgspec.json.encode(offer))
         os.replace(beside, self._file)
+
+
+def _unlinked(folder: Path, parts: Sequence[str]) -> Path:
+    """The folder of this path below another; raises `InvalidConfig` where there is none, or it is linked."""
+    found = folder
+    for part in parts:
+        found = found / part
+        if found.is_symlink():
+            raise InvalidConfig("goes through a symbolic link")
+    if not found.is_dir():
+        raise InvalidConfig("is no folder below --lora-dir")
+    if any(each.is_symlink() for each in found.iterdir()):
+        raise InvalidConfig("holds a symbolic link")
+    return found

@@ -63,6 +63,13 @@ class Quarantine:
     def reading(self) -> AdapterReading | None:
         return self._switchboard.reading
 
+    def forget_adapter(self, adapter: int) -> bool:
+        """From memory; False while a request has it, here or in the engine."""
+        held = (*self._suspects, *self._cleared, *self._others)
+        if any(message.attributes.adapter == adapter for _, message in held):
+            return False
+        return self.reading is None or self.reading.drop(adapter)
+
     @property
     def moves(self) -> Moves | None:
         return self._switchboard.moves

@@ -5,10 +5,10 @@ written whole, so a sum may be a moment old but never torn. Read-and-change need
 
     num_rows | secret | row 0 | row 1 | ... | the marks (service_rate.py)
 
-    a row: one number for each of Count | connections by address
+    a row: one number for each of Count | connections by address, and requests by adapter
 
-Connections are counted by address in a count-min sketch: an address has two slots by a keyed hash, other addresses may
-share one of them, and the count is the lesser of the two: never too low, and too high for one pair in millions.
+These are counted in a count-min sketch: an address or adapter has two slots by a keyed hash, others may share one of
+them, and the count is the lesser of the two: never too low, and too high for one pair in millions.
 """
 
 import hashlib
@@ -94,7 +94,7 @@ class Counts(LockedFile):
         return num_open
 
     def add_from(self, address: str, amount: int) -> None:
-        """Counts connections of an address; under the lock if the total was read before."""
+        """Counts connections of an address, or requests of an adapter; under the lock if the total was read before."""
         for slot in self._slots(address):
             self._numbers[self._own + slot] += amount
 

@@ -1,4 +1,4 @@
-"""Rate limits of API keys, for all front ends together: token buckets in a file that each of them maps.
+"""Rate limits of API keys and adapters, for all front ends together: token buckets in a file that each of them maps.
 
 Always: over any long time a key gets no more than its limit. A bucket holds at most a minute's worth and fills evenly.
 Tokens are taken when they are known: those of a prompt when it is accepted, those of an answer as it ends, so a bucket
@@ -10,17 +10,37 @@ may be below zero for a while. Reading and taking happen under one lock. The slo
 import hashlib
 import struct
 from pathlib import Path
+from typing import Protocol
 
-from chairlift.config.keys import ApiKey
 from chairlift.telemetry.mapped import LockedFile, make_mapped
 
-NUM_SLOTS = 1024  # keys that can be used within a minute; beyond, the oldest is forgotten
+NUM_SLOTS = 1024  # keys and adapters that can be used within a minute; beyond, the oldest is forgotten
 _SLOT = struct.Struct("<8sddd")
 _MINUTE = 60.0
 
 
+class Limited(Protocol):
+    """An API key or an adapter."""
+
+    @property
+    def label(self) -> str:
+        """For those who are refused."""
+        ...
+
+    @property
+    def bucket(self) -> str:
+        """Its own name among all."""
+        ...
+
+    @property
+    def requests_per_minute(self) -> float | None: ...
+
+    @property
+    def tokens_per_minute(self) -> float | None: ...
+
+
 class RateLimits(LockedFile):
-    def take(self, key: ApiKey, num_requests: int, num_tokens: int, now: float) -> float:
+    def take(self, key: Limited, num_requests: int, num_tokens: int, now: float) -> float:
         """Takes requests and prompt tokens if both are left; seconds to wait if not, 0.0 if they were taken.
 
         `now` is of a clock that all processes share.
@@ -35,7 +55,7 @@ class RateLimits(LockedFile):
             self._put(slot, key, requests, tokens, now)
         return wait
 
-    def look(self, key: ApiKey, now: float) -> float:
+    def look(self, key: Limited, now: float) -> float:
         """Seconds until there is something left to take, 0.0 if there is; takes nothing."""
         if not _has_limits(key):
             return 0.0
@@ -43,7 +63,7 @@ class RateLimits(LockedFile):
             _, requests, tokens = self._left(key, now)
         return _wait(key, 1, requests, 1, tokens)
 
-    def charge(self, key: ApiKey, num_tokens: int, now: float, num_requests: int = 0) -> None:
+    def charge(self, key: Limited, num_tokens: int, now: float, num_requests: int = 0) -> None:
         """Takes tokens that were made, and requests that were refused only after work."""
         if not _has_limits(key) or not (num_tokens or num_requests):
             return
@@ -51,7 +71,7 @@ class RateLimits(LockedFile):
             slot, requests, tokens = self._left(key, now)
             self._put(slot, key, requests - num_requests, tokens - num_tokens, now)
 
-    def _left(self, key: ApiKey, now: float) -> tuple[int, float, float]:
+    def _left(self, key: Limited, now: float) -> tuple[int, float, float]:
         """The key's slot, and the requests and tokens it has left now."""
         name = _digest(key)
         oldest, oldest_at = 0, float("inf")
@@ -67,7 +87,7 @@ class RateLimits(LockedFile):
                 break
         return oldest, key.requests_per_minute or 0.0, key.tokens_per_minute or 0.0
 
-    def _put(self, slot: int, key: ApiKey, requests: float, tokens: float, now: float) -> None:
+    def _put(self, slot: int, key: Limited, requests: float, tokens: float, now: float) -> None:
         _SLOT.pack_into(self.memory, slot, _digest(key), requests, tokens, now)
 
 
@@ -77,11 +97,11 @@ def make_rate_limits(path: Path) -> None:
     make_mapped(path, NUM_SLOTS * _SLOT.size)
 
 
-def _has_limits(key: ApiKey) -> bool:
+def _has_limits(key: Limited) -> bool:
     return key.requests_per_minute is not None or key.tokens_per_minute is not None
 
 
-def _wait(key: ApiKey, num_requests: int, requests: float, num_tokens: int, tokens: float) -> float:
+def _wait(key: Limited, num_requests: int, requests: float, num_tokens: int, tokens: float) -> float:
     wait = _seconds_until(num_requests, requests, key.requests_per_minute)
     return max(wait, _seconds_until(num_tokens, tokens, key.tokens_per_minute))
 
@@ -97,5 +117,5 @@ def _filled(left: float, per_minute: float | None, seconds: float) -> float:
     return 0.0 if per_minute is None else min(per_minute, left + seconds * per_minute / _MINUTE)
 
 
-def _digest(key: ApiKey) -> bytes:
-    return hashlib.blake2b(key.name.encode(), digest_size=8).digest()
+def _digest(key: Limited) -> bytes:
+    return hashlib.blake2b(key.bucket.encode(), digest_size=8).digest()

@@ -120,9 +120,8 @@ class EngineProcess:
 
     def _unload(self) -> None:
         """Forgets adapters whose last request has ended."""
-        reading = self._switchboard.reading
         for adapter in list(self._unloading):
-            if reading is None or reading.drop(adapter):
+            if self._switchboard.forget_adapter(adapter):
                 for front_end in self._unloading.pop(adapter):
                     if front_end in self._told:
                         self._send(front_end, messages.Unloaded(adapter))
@@ -145,6 +144,8 @@ class EngineProcess:
         scheduler = self._switchboard.engine.scheduler
         num_waiting = len(scheduler.waiting) + len(scheduler.preempted)
         num_waiting += len(scheduler.arriving) + len(scheduler.leaving)
+        if self._switchboard.reading is not None:
+            num_waiting += self._switchboard.reading.num_held
         queued = 0 if self._queued is None else self._queued.amount
         return len(scheduler.running), num_waiting + self._switchboard.num_held, queued
 
@@ -161,8 +162,8 @@ class EngineProcess:
             self._send(front_end, messages.Prefixes(True, *self._news.whole()))
 
     def _work_ahead(self) -> None:
-        """Prepares while idle, until nothing is left or a message comes."""
-        while self._is_quiet_for(PREPARE_AFTER_S) and not self._is_prepared and not self._socket.poll(0):
+        """Prepares while idle, until nothing is left, a message comes, or a request need not wait any longer."""
+        while self._is_quiet_for(PREPARE_AFTER_S) and not self._is_prepared and not self._is_woken():
             self._is_prepared = not self._prepare()
             self._beat()
 
@@ -238,6 +239,10 @@ class EngineProcess:
         if self._poller is None:
             return bool(self._socket.poll(timeout_ms))
         return any(ready is self._socket for ready, _ in self._poller.poll(timeout_ms))
+
+    def _is_woken(self) -> bool:
+        """By a message, a piece that was copied or an adapter that was read."""
+        return bool(self._socket.poll(0) if self._poller is None else self._poller.poll(0))
 
     def _welcome(self, front_end: FrontEnd) -> None:
         self._told[front_end], self._taken[front_end] = (0, 0, 0), 0

@@ -233,6 +233,8 @@ class Switchboard:
                 _log.warning("%s; the plain one takes its place", event.message)
             elif isinstance(event, Shrunk):
                 _log.warning("a step did not fit (%s); the next has %d tokens at most", event.message, event.max_tokens)
+        if self.reading is not None:
+            self.reading.begin()  # the step may have ended the last request of an adapter that took the room
         return outputs
 
     def _output(self, event: Event, recipient: Recipient) -> Output | None:

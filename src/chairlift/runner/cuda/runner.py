@@ -81,6 +81,9 @@ class CudaRunner:
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> None:
         try:
+            if plan.loads:
+                assert self._slots is not None
+                self._slots.load(plan.loads)
             if not plan.chunks:
                 self.host.skip(plan)
                 self._kv.move_blocks(swap_outs=plan.swap_outs)
@@ -88,9 +91,6 @@ class CudaRunner:
                 return
             if self._matchers is not None:
                 self._matchers.expect(plan)
-            if plan.loads:
-                assert self._slots is not None
-                self._slots.load(plan.loads)
             launched = self.device.launch(self.host.input_of(plan), self.uses_graphs, self._hook(plan))
             if len(launched.step.sampling.structured):
                 step = _Step(plan, launched)

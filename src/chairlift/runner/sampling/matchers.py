@@ -56,7 +56,7 @@ class Matchers:
     def expect(self, plan: StepPlan) -> None:
         """Begins to make the grammars of requests that compute their prompts, while they do."""
         for chunk in plan.chunks[plan.num_decoding :]:
-            if (structured := chunk.request.params.structured) is not None:
+            if (structured := chunk.request.params.structured_outputs) is not None:
                 self._grammar(structured)
 
     def masks(self, step: int, rows: Sequence[tuple[Request, Sequence[int]]]) -> Masks:
@@ -95,9 +95,9 @@ class Matchers:
     def _follow(self, request: Request, output: Sequence[int]) -> LLMatcher:
         followed = self._followed.get(request.id)
         if followed is None:
-            assert request.params.structured is not None
+            assert request.params.structured_outputs is not None
             followed = self._followed[request.id] = _Followed(
-                self._grammar(request.params.structured).result().deep_copy()
+                self._grammar(request.params.structured_outputs).result().deep_copy()
             )
             while len(self._followed) > self._max_kept:
                 self._followed.popitem(last=False)
@@ -106,7 +106,7 @@ class Matchers:
         new = list(output[followed.num_tokens :])
         followed.num_tokens = len(output)
         if new and not followed.matcher.consume_tokens(new):
-            raise InvalidRequest("structured", _fault(followed.matcher))
+            raise InvalidRequest("structured_outputs", _fault(followed.matcher))
         return followed.matcher
 
     def _grammar(self, structured: Structured) -> "Future[LLMatcher]":
@@ -122,10 +122,10 @@ class Matchers:
         try:
             vocabulary = self._vocabulary.result()
         except Exception as error:  # a tokenizer that is missing or broken fails these requests alone
-            raise InvalidRequest("structured", f"the model's vocabulary cannot be read: {error}") from error
+            raise InvalidRequest("structured_outputs", f"the model's vocabulary cannot be read: {error}") from error
         matcher = LLMatcher(vocabulary, grammar_of(structured), log_level=0, limits=LIMITS)
         if matcher.is_error():
-            raise InvalidRequest("structured", _fault(matcher))
+            raise InvalidRequest("structured_outputs", _fault(matcher))
         return matcher
 
 

@@ -98,7 +98,7 @@ class SamplingTable:
 def _kind(request: Request) -> int:
     params = request.params
     is_held = bool(params.min_tokens and request.stop_ids)
-    is_structured = params.structured is not None
+    is_structured = params.structured_outputs is not None
     is_shaped = is_held or bool(params.logit_bias) or params.has_penalties or is_structured
     kind = IS_CHOSEN * (is_shaped or not params.is_greedy) + IS_PENALISED * params.has_penalties
     kind += IS_BIASED * bool(params.logit_bias) + IS_HELD * is_held + IS_SCORED * (params.logprobs is not None)

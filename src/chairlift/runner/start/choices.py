@@ -186,6 +186,6 @@ def adapter_store(settings: Settings, config: ModelConfig, chosen: Choices) -> A
             return make_host_adapter(spec, chosen.ops, chosen.dtype)
         from chairlift.runner.cuda.adapters.slots import make_flat_adapter
 
-        return make_flat_adapter(spec, config, chosen.dtype, chosen.device)
+        return make_flat_adapter(spec, config, chosen.dtype)
 
     return AdapterStore(read, settings.lora_memory, settings.max_lora_rank)

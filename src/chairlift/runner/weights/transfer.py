@@ -31,9 +31,18 @@ class CudaLane:
         self._buffers = [torch.empty(PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(NUM_BUFFERS)]
         self._fetched = [torch.cuda.Event() for _ in range(NUM_BUFFERS)]
 
-    def start(self) -> None:
-        """Has later work wait for what was launched on the device before."""
-        self._stream.wait_stream(torch.cuda.default_stream(self._device))
+    def mark(self) -> torch.cuda.Event:
+        """What was launched until now, on the stream of this thread."""
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+    def start(self, after: torch.cuda.Event | None = None) -> None:
+        """Has later work wait for a mark; None: for all that was launched on the device before."""
+        if after is None:
+            self._stream.wait_stream(torch.cuda.default_stream(self._device))
+        else:
+            self._stream.wait_event(after)
 
     def buffer(self, turn: int) -> Tensor:
         """PIECE bytes, once the device has fetched what they held."""
@@ -70,7 +79,7 @@ class Transfer:
         stored, flat = source.contiguous().flatten(), target.view(-1)
         # All lanes take from one iterator, so faster ones carry more.
         firsts = iter(range(0, len(stored), PIECE // stored.itemsize))
-        for done in [self._threads.submit(_carry, lane, stored, flat, firsts) for lane in self._lanes]:
+        for done in [self._threads.submit(carry, lane, stored, flat, firsts) for lane in self._lanes]:
             done.result()
 
     def copy_changed(self, source: Tensor, target: Tensor, change: Callable[[Tensor], Tensor]) -> None:
@@ -90,9 +99,12 @@ def transfer_to(device: torch.device, num_threads: int) -> Transfer:
     return Transfer(lambda: [CudaLane(device) for _ in range(min(num_threads, _MAX_LANES))])
 
 
-def _carry(lane: CudaLane, stored: Tensor, target: Tensor, firsts: Iterator[int]) -> None:
+def carry(
+    lane: CudaLane, stored: Tensor, target: Tensor, firsts: Iterator[int], after: torch.cuda.Event | None = None
+) -> None:
+    """The pieces that begin at these places; returns when the device has them. `after`: as of `start`."""
     count = PIECE // stored.itemsize
-    lane.start()
+    lane.start(after)
     for i, low in enumerate(firsts):
         turn, piece = i % NUM_BUFFERS, stored[low : low + count]
         part = lane.buffer(turn)[: piece.nbytes]

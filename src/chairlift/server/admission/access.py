@@ -1,7 +1,8 @@
-"""Checks of keys, certificates and hosts when a server starts."""
+"""Checks of keys, limits, certificates and hosts when a server starts."""
 
 import ssl
 
+from chairlift.config.adapters.limits import read_adapter_limits
 from chairlift.config.keys import read_keys
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
@@ -10,9 +11,10 @@ from chairlift.server.sockets.handshake import server_context
 
 
 def check_access(settings: Settings) -> None:
-    """Raises `InvalidConfig` for unusable keys or certificates, and for admin routes open to other machines."""
+    """Raises `InvalidConfig` for unusable keys, limits or certificates, and for admin routes open to other machines."""
     read_keys(settings.api_key, settings.api_key_file)
     read_keys(settings.admin_key, None, "admin_key")
+    read_adapter_limits(settings.lora_limits)
     if settings.tls_cert is not None:
         try:
             server_context(settings.tls_cert, settings.tls_key)

@@ -12,6 +12,7 @@ from starlette.types import Scope
 from chairlift.config.keys import ApiKey, ApiKeys
 
 HEALTH = ("/health", "/health/live", "/health/ready", "/health/generate")
+PAGES = ("/", "/docs")  # for browsers
 _MISSING = "an API key is needed: send it as `Authorization: Bearer KEY`"
 _WRONG = "this API key is not known here"
 
@@ -19,7 +20,7 @@ _WRONG = "this API key is not known here"
 def check_key(scope: Scope, keys: ApiKeys) -> None:
     """Raises `HTTPException`."""
     headers = Headers(scope=scope)
-    is_page = scope["path"] == "/docs" or (scope["path"] == "/" and "text/html" in headers.get("accept", ""))
+    is_page = scope["path"] in PAGES and "text/html" in headers.get("accept", "")
     is_open = is_page or scope["path"] in HEALTH
     if not keys or is_open:
         return
@@ -38,3 +39,9 @@ def key_of(http: Request) -> ApiKey | None:
     """None where no key is needed."""
     key: ApiKey | None = http.scope.get("api_key")
     return key
+
+
+def payers_of(http: Request) -> list[ApiKey]:
+    """The key whose allowance a request is taken from, where it has one."""
+    key = key_of(http)
+    return [] if key is None else [key]

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from chairlift.config.adapters.limits import AdapterLimit, AdapterLimits
 from chairlift.config.keys import ApiKey, ApiKeys
 from chairlift.config.settings import Settings
 from chairlift.live.shared_memory.counts import Count, Counts
-from chairlift.live.shared_memory.rate_limits import RateLimits
+from chairlift.live.shared_memory.rate_limits import Limited, RateLimits
 from chairlift.live.shared_memory.service_rate import mark, rate
 from chairlift.server.admission.rejected import Overloaded, Stopping, TooManyConnections
 
@@ -28,6 +29,7 @@ class Load:
     def __init__(self, settings: Settings, counts: Counts, rates: RateLimits | None = None) -> None:
         self.settings = settings  # in force; replaced when they are read again
         self.keys = ApiKeys()  # likewise
+        self.adapters = AdapterLimits()  # likewise
         self.counts = counts
         self.is_draining = False
         self.on_drain: list[Callable[[], None]] = []
@@ -43,13 +45,16 @@ class Load:
     def check(self, key: ApiKey | None) -> None:
         """Raises `Overloaded` when the queue is full or the key's allowance is used up."""
         if key is not None and self._rates is not None:
-            _refuse(key, self._rates.look(key, time.monotonic()))
+            wait_s = self._rates.look(key, time.monotonic())
+            if wait_s:
+                raise _used_up(key, wait_s)
         waiting, tokens = self._waiting()
         if waiting >= self.settings.max_waiting or tokens >= self.settings.max_waiting_tokens:
             raise self._full(waiting, tokens)
 
-    def take(self, demands: Sequence[Demand]) -> "list[Reservation]":
-        """Reserves for all prompts of a request, or raises `Overloaded` and reserves nothing."""
+    def take(self, demands: Sequence[Demand], limit: AdapterLimit | None = None) -> "list[Reservation]":
+        """Reserves for all prompts of a request, or raises `Overloaded` and reserves nothing. `limit`: of its
+        adapter."""
         mark(self.counts, time.monotonic())
         num_samples, num_tokens = (sum(column) for column in zip(*demands, strict=True))
         with self.counts.locked():
@@ -58,26 +63,45 @@ class Load:
                 waiting + num_samples > self.settings.max_waiting
                 or tokens + num_tokens > self.settings.max_waiting_tokens
             )
+            bucket = ""
             if not is_full:
+                bucket = self._take_places(limit, num_samples)
                 self.counts.add(Count.WAITING, num_samples)
                 self.counts.add(Count.WAITING_TOKENS, num_tokens)
                 self.counts.add(Count.OPEN, 1)
         if is_full:
             raise self._full(waiting, tokens)
         # They end together, so the first stands for the request.
-        reservations = [Reservation(self, *each, not index) for index, each in enumerate(demands)]
+        reservations = [Reservation(self, *each, not index, bucket) for index, each in enumerate(demands)]
         self.open.update(dict.fromkeys(reservations))
         return reservations
 
-    def spend(self, key: ApiKey | None, num_requests: int, num_tokens: int) -> None:
-        """From a key's allowance; raises `Overloaded`, and takes nothing, when that is used up."""
-        if key is not None and self._rates is not None:
-            _refuse(key, self._rates.take(key, num_requests, num_tokens, time.monotonic()))
+    def _take_places(self, limit: AdapterLimit | None, num_samples: int) -> str:
+        """What they are counted under, "" where they are not; raises `Overloaded` where the adapter has no place."""
+        if limit is None or limit.max_requests is None:
+            return ""
+        num_open = self.counts.total_from(limit.bucket)
+        if num_open and num_open + num_samples > limit.max_requests:
+            raise Overloaded(f"the limit of {limit.label} is reached, {limit.max_requests} requests at once", 1)
+        self.counts.add_from(limit.bucket, num_samples)
+        return limit.bucket
 
-    def charge(self, key: ApiKey | None, num_tokens: int, num_requests: int = 0) -> None:
+    def spend(self, payers: Sequence[Limited], num_requests: int, num_tokens: int) -> None:
+        """From the allowances of a key and an adapter; raises `Overloaded`, and takes nothing, when one is used up."""
+        if self._rates is None:
+            return
+        for index, payer in enumerate(payers):
+            wait_s = self._rates.take(payer, num_requests, num_tokens, time.monotonic())
+            if wait_s:
+                self.charge(payers[:index], -num_tokens, -num_requests)
+                raise _used_up(payer, wait_s)
+
+    def charge(self, payers: Sequence[Limited], num_tokens: int, num_requests: int = 0) -> None:
         """For generated tokens, and for requests refused after work was done."""
-        if key is not None and self._rates is not None:
-            self._rates.charge(key, num_tokens, time.monotonic(), num_requests)
+        if self._rates is None:
+            return
+        for payer in payers:
+            self._rates.charge(payer, num_tokens, time.monotonic(), num_requests)
 
     def drain(self) -> None:
         """Accepts no more work; may be called again."""
@@ -160,6 +184,7 @@ class Reservation:
     _num_samples: int
     _num_tokens: int
     _is_first: bool
+    _bucket: str = ""  # that its adapter's places are counted under
     _waits: bool = True
     fail: Callable[[Exception], None] = _ignore
 
@@ -178,6 +203,8 @@ class Reservation:
         was_served = not self._waits
         self.begin()
         load.counts.add(Count.OPEN, -int(self._is_first))
+        if self._bucket:
+            load.counts.add_from(self._bucket, -self._num_samples)
         if was_served:
             load.counts.add(Count.FINISHED, self._num_samples)
             load.counts.add(Count.FINISHED_TOKENS, self._num_tokens)
@@ -187,9 +214,8 @@ class Reservation:
         self.fail = _ignore  # breaks a reference cycle
 
 
-def _refuse(key: ApiKey, wait_s: float) -> None:
-    if wait_s:
-        limits = {"requests": key.requests_per_minute, "tokens": key.tokens_per_minute}
-        limit = " and ".join(f"{number:,.12g} {what}" for what, number in limits.items() if number is not None)
-        message = f"the limit of this API key is reached, {limit} a minute"
-        raise Overloaded(message, min(_MAX_RETRY_AFTER_S, math.ceil(wait_s)))
+def _used_up(payer: Limited, wait_s: float) -> Overloaded:
+    limits = {"requests": payer.requests_per_minute, "tokens": payer.tokens_per_minute}
+    limit = " and ".join(f"{number:,.12g} {what}" for what, number in limits.items() if number is not None)
+    message = f"the limit of {payer.label} is reached, {limit} a minute"
+    return Overloaded(message, min(_MAX_RETRY_AFTER_S, math.ceil(wait_s)))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from starlette.requests import Request
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.admission.api_keys import key_of
+from chairlift.server.admission.api_keys import key_of, payers_of
 from chairlift.server.context import context_of
 from chairlift.server.encoder import TokenLimit, TooLong
 
@@ -56,7 +56,7 @@ def charged(http: Request, limit: TokenLimit) -> Iterator[None]:
         yield
     except InvalidRequest as error:
         if limit.num_made or isinstance(error, TooLong):
-            context_of(http).load.charge(key_of(http), limit.num_made, num_requests=1)
+            context_of(http).load.charge(payers_of(http), limit.num_made, num_requests=1)
         raise
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.admission.api_keys import key_of
+from chairlift.server.admission.api_keys import payers_of
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.exchange import json_response, read_request
@@ -77,7 +77,7 @@ async def version(http: Request) -> Response:
 def counted(http: Request) -> ServerContext:
     """Counts a request for its API key before its body is read; raises `Overloaded`."""
     context = context_of(http)
-    context.load.spend(key_of(http), 1, 0)
+    context.load.spend(payers_of(http), 1, 0)
     return context
 
 

@@ -30,7 +30,7 @@ def given_params(request: GenerationRequest) -> Given:
     if request.stream and "prompt_logprobs" in given:
         raise InvalidRequest("prompt_logprobs", "is not available in a stream")
     if (shape := shape_of(request)) is not None:
-        given["structured"] = shape.structured
+        given["structured_outputs"] = shape.structured
     return given
 
 
@@ -85,13 +85,11 @@ def _sampling(request: GenerationRequest, given: Given, defaults: SamplingDefaul
         found = given | _search(given)
     else:
         found = _suggested(defaults) | given | _best_of(request, given)
-    if found.get("top_k") == -1:  # "all" in vLLM's API
-        found["top_k"] = 0
     for name, convert in _CONVERTED.items():
         if name in found:
             found[name] = convert(name, found[name])
     with naming_shape(request):
-        return SamplingParams(**found)
+        return SamplingParams(**{"max_tokens": None, **found})
 
 
 @cache

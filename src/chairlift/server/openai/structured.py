@@ -65,7 +65,7 @@ def naming_shape(request: StructuredFields) -> Iterator[None]:
     try:
         yield
     except InvalidRequest as error:
-        shape = shape_of(request) if error.field == "structured" else None
+        shape = shape_of(request) if error.field == "structured_outputs" else None
         if shape is None:
             raise
         raise InvalidRequest(shape.field, error.message) from error
@@ -76,10 +76,10 @@ async def check_shape(
 ) -> None:
     """Raises `InvalidRequest` for a shape that no answer can be held to, or none of `max_tokens`. `default_tokens`:
     the most where the request does not say."""
-    if params.structured is not None:
+    if params.structured_outputs is not None:
         most = default_tokens if params.max_tokens is None else params.max_tokens
         with naming_shape(request):
-            await context.encoder.in_thread(partial(context.structured.check, params.structured, most))
+            await context.encoder.in_thread(partial(context.structured.check, params.structured_outputs, most))
 
 
 def _shapes(request: StructuredFields) -> Iterator[Shape | None]:

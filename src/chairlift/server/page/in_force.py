@@ -13,7 +13,7 @@ from chairlift.server.context import ServerContext
 
 _HIDDEN = ("compat", "warnings")
 _UNBOUNDED = ("max_request_seconds", "drain_timeout")
-_OPEN = (None, "auto")  # values that leave it open; for threads also 0
+_OPEN = (None, "auto", ())  # values that leave it open; for threads also 0
 
 
 class SettingRow(NamedTuple):
@@ -47,7 +47,7 @@ def _chosen(context: ServerContext) -> dict[str, str]:
     device = chosen.get("device")
     return chosen | {
         "model": context.model_names[0],
-        "served_model_name": context.model_names[0],
+        "served_model_name": ", ".join(context.model_names),
         "tokenizer": "the model's",
         "tool_format": "none" if context.format is None else context.format.name,
         "task": "generate" if config.embedding is None else config.embedding.task,
@@ -70,6 +70,8 @@ def _shown(name: str, value: Any, is_size: bool) -> str:
         return "yes" if value else "no"
     if name == "lora":
         return ", ".join(f"{adapter}={path}" for adapter, path in value)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
     if is_size and isinstance(value, int):
         return _size(value)
     return redacted(value) if isinstance(value, str) and "://" in value else str(value)

@@ -56,6 +56,8 @@ class RequestLog:
                         self.metrics.finished(len(answer.prompt), answer.num_output, *latencies)
                         if answer.adapter is not None:
                             self.metrics.adapted(answer.adapter.name, len(answer.prompt), answer.num_output)
+                if record.status == 429 and record.answers and record.answers[0].adapter is not None:
+                    self.metrics.adapter_refused(record.answers[0].adapter.name)
                 self.metrics.ended(route, outcome, reason)
             if self.logs:
                 self._write(scope, record, route, outcome, reason)

@@ -7,6 +7,7 @@ from chairlift.telemetry.metrics.parent import front_end_role
 from chairlift.telemetry.metrics.store import FLUSH_S, Store
 
 _MAX_ADAPTERS = 100  # labels
+_OTHER = "other"  # adapters
 
 
 class FrontEndMetrics:
@@ -51,14 +52,22 @@ class FrontEndMetrics:
         self._generated.add(num_generated)
 
     def adapted(self, adapter: str, num_prompt: int, num_generated: int) -> None:
-        """A prompt was answered with an adapter. The first that come have their own label."""
-        if adapter not in self._adapters:
-            if len(self._adapters) >= _MAX_ADAPTERS:
-                adapter = "other"
-            self._adapters.add(adapter)
+        """A prompt was answered with an adapter."""
+        adapter = self._label(adapter)
         self._store.counter("chairlift_adapter_requests_total", adapter).add()
         self._store.counter("chairlift_adapter_tokens_total", adapter, "prompt").add(num_prompt)
         self._store.counter("chairlift_adapter_tokens_total", adapter, "generated").add(num_generated)
+
+    def adapter_refused(self, adapter: str) -> None:
+        """A request was refused for now."""
+        self._store.counter("chairlift_adapter_requests_refused_total", self._label(adapter)).add()
+
+    def _label(self, adapter: str) -> str:
+        """The first that come have their own."""
+        if adapter not in self._adapters and len(self._adapters) >= _MAX_ADAPTERS:
+            return _OTHER
+        self._adapters.add(adapter)
+        return adapter
 
     def moved(self, why: str, with_kv: bool) -> None:
         """A request goes on in another replica."""

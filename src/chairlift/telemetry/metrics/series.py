@@ -54,6 +54,9 @@ _FRONT_END = (
     Series(
         "chairlift_adapter_tokens_total", "counter", "Tokens of these: of prompts, and generated.", ("adapter", "kind")
     ),
+    Series(
+        "chairlift_adapter_requests_refused_total", "counter", "Requests of each adapter that got 429.", ("adapter",)
+    ),
     Series("chairlift_trace_spans_total", "counter", "Spans for OpenTelemetry, sent or dropped.", ("outcome",)),
 )  # fmt: skip
 _ENGINE = (

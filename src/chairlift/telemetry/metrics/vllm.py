@@ -42,6 +42,18 @@ _HISTOGRAMS = {
     "request_generation_tokens": ("request_generated_tokens", buckets.TOKENS, "Generated tokens of a request."),
     "request_max_num_generation_tokens": ("request_generated_tokens", buckets.TOKENS, "Generated tokens of a request."),
 }  # fmt: skip
+_USAGE = ("kv_cache_usage_perc", "gpu_cache_usage_perc")
+
+
+def sources() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Each of vLLM's series with its kind and those of ours that it is made of, less `chairlift_` and `_total`."""
+    for name, (kind, _, *parts) in _SUMS.items():
+        yield f"vllm:{name}_total" if kind == "counter" else f"vllm:{name}", kind, tuple(parts)
+    for name in _USAGE:
+        yield f"vllm:{name}", "gauge", ("kv_held_ratio",)
+    yield "vllm:request_success_total", "counter", ("requests",)
+    for name, (part, *_) in _HISTOGRAMS.items():
+        yield f"vllm:{name}", "histogram", (part,)
 
 
 def as_vllm(metrics: Iterable[Metric], model: str) -> Iterator[Metric]:
@@ -68,7 +80,7 @@ def _metric(name: str, kind: str, help: str, labels: dict[str, str], value: floa
 def _usage(ours: Mapping[str, Metric], labels: dict[str, str]) -> Iterator[Metric]:
     if "kv_held_ratio" in ours:
         [sample] = ours["kv_held_ratio"].samples
-        for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
+        for name in _USAGE:
             yield _metric(name, "gauge", "KV cache in use; 1 is all of it.", labels, sample.value)
 
 

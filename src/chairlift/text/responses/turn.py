@@ -97,7 +97,7 @@ class ChatTurn:
         """Whether an answer is held to more than the shape that `params` has: to calls, or around reasoning."""
         if self.read_as is None:
             return False
-        is_around = params.structured is not None and (self.thinks or self.read_as.in_reasoning)
+        is_around = params.structured_outputs is not None and (self.thinks or self.read_as.in_reasoning)
         return bool(self.may_call) or is_around or self._budget is not None
 
     def held(self, params: SamplingParams, checker: StructuredChecker) -> SamplingParams:
@@ -109,7 +109,7 @@ class ChatTurn:
             self.may_call,
             self.asked.choice != "auto",
             parallel=self._is_parallel,
-            structured=params.structured,
+            structured=params.structured_outputs,
             thinks=self.thinks,
             in_reasoning=self.read_as.in_reasoning,
             thinking_budget=self._budget,
@@ -119,9 +119,9 @@ class ChatTurn:
             return params
         try:
             checker.check(grammar)
-            return replace(params, structured=grammar)
+            return replace(params, structured_outputs=grammar)
         except InvalidRequest as error:
-            if error.field != "structured" or (params.structured is not None and not self.may_call):
+            if error.field != "structured_outputs" or (params.structured_outputs is not None and not self.may_call):
                 raise
             raise InvalidRequest("tools" if self.may_call else "thinking_budget", error.message) from error
 

@@ -37,7 +37,7 @@ class StructuredChecker:
     def _check(self, structured: Structured) -> str | None:
         """The shortest text of the shape; None where it cannot be told."""
         if not self._end_ids:
-            raise InvalidRequest("structured", "the model names no end token, so an answer could not end")
+            raise InvalidRequest("structured_outputs", "the model names no end token, so an answer could not end")
         check(structured, lambda: self._vocabulary)
         return shortest_text(structured, self._num_tokens)
 

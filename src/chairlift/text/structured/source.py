@@ -8,7 +8,7 @@ from chairlift.core.errors import InvalidRequest
 
 
 def wrong(message: str) -> InvalidRequest:
-    return InvalidRequest("structured", message.strip())
+    return InvalidRequest("structured_outputs", message.strip())
 
 
 def loaded(source: str) -> Any:

@@ -181,4 +181,4 @@ def _list(node: Any, name: str, place: str) -> list[Any]:
 
 
 def _wrong(place: str, message: str) -> InvalidRequest:
-    return InvalidRequest("structured", f"at {place or '/'}: {message}")
+    return InvalidRequest("structured_outputs", f"at {place or '/'}: {message}")

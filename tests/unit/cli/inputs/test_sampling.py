@@ -27,7 +27,8 @@ def test_flags_not_given_are_left_to_the_model_except_max_tokens() -> None:
 
 def test_every_parameter_has_a_flag_except_those_without_a_visible_effect() -> None:
     options = vars(parser(without=("n",)).parse_args([]))
-    assert PARAMS.keys() - options.keys() == {"n", "logprobs", "prompt_logprobs", "logit_bias", "structured"}
+    without = {"n", "logprobs", "prompt_logprobs", "logit_bias", "structured_outputs", "detokenize", "output_kind"}
+    assert PARAMS.keys() - options.keys() == without
 
 
 def test_help_says_what_a_flag_does_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ class World:
         specs = {number: read_adapter(path, self.config, 32) for number, path in paths.items()}
         self.matrices = {number: read_matrices(spec, torch.float32) for number, spec in specs.items()}
         store: AdapterStore[FlatAdapter] = AdapterStore(
-            lambda path: make_flat_adapter(specs[int(path.name)], self.config, torch.float32, CPU), 1 << 30, 32
+            lambda path: make_flat_adapter(specs[int(path.name)], self.config, torch.float32), 1 << 30, 32
         )
         for number, path in paths.items():
             store.read(number, str(path))

@@ -64,7 +64,7 @@ class World:
         def read(path: Path) -> Any:
             spec = read_adapter(path, self.config, 32)
             if kernels == "triton":
-                return make_flat_adapter(spec, self.config, torch.float32, CPU)
+                return make_flat_adapter(spec, self.config, torch.float32)
             return make_host_adapter(spec, ops, torch.float32)
 
         store: AdapterStore[Any] = AdapterStore(read, 1 << 30, 32)

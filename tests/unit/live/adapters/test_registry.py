@@ -69,3 +69,14 @@ def test_a_registry_of_one_process_needs_no_file(tmp_path: Path) -> None:
     alone = AdapterRegistry(None, None, "base", accept)
     alone.start((("a", folder(tmp_path / "a")),))
     assert alone.names() == ["a"]
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b", "..", ".", "", "a/b"])
+def test_a_name_that_no_folder_can_have_is_unknown(name: str, pair: tuple[AdapterRegistry, AdapterRegistry]) -> None:
+    assert pair[0].find(name) is None
+
+
+@pytest.mark.parametrize("path", ["a" * 300, "a/" * 3000, "a\0b", "no"])
+def test_a_path_that_is_no_folder_is_refused(path: str, pair: tuple[AdapterRegistry, AdapterRegistry]) -> None:
+    with pytest.raises(InvalidConfig, match="lora_path"):
+        pair[0].load("x", path, in_place=False)

@@ -1,5 +1,7 @@
 """An idle engine process works ahead, and tidies up after a while; a busy one listens while a step runs."""
 
+import select
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -7,14 +9,23 @@ import zmq
 
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepResult
+from chairlift.live.adapters.reading import AdapterReading
+from chairlift.live.adapters.registry import Adapter
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.engine_process import PREPARE_AFTER_S, TIDY_AFTER_S, EngineProcess
-from chairlift.live.wire.messages import FromEngine, Hello, Ready
+from chairlift.live.wire.messages import FromEngine, Hello, Ready, with_adapter
+from chairlift.runner.adapters.store import AdapterStore
 from chairlift.sim.clock import VirtualClock
 from fakes.ledger import LedgerRunner
+from fakes.patience import wait_until
 from fakes.submits import submit
 from fakes.switchboards import info_of, ledger_switchboard
 from fakes.viewed import viewed
+
+
+@dataclass
+class Sized:
+    num_bytes: int
 
 
 def make_process(folder: Path, left: list[bool]) -> EngineProcess:
@@ -64,6 +75,25 @@ def test_messages_come_before_work_ahead(tmp_path: Path) -> None:
     process._receive()  # there is work now
     assert len(left) == 100
     caller.close(0)
+    process._socket.close(0)
+
+
+def test_a_request_whose_adapter_was_read_comes_before_work_ahead_and_waits_until_then(tmp_path: Path) -> None:
+    switchboard, left = ledger_switchboard(num_adapter_slots=1), [True] * 100
+    store = AdapterStore(lambda path: Sized(1), 100)
+    reading = switchboard.reading = AdapterReading(store, switchboard.engine.scheduler.adapters.__contains__)
+    process = EngineProcess(
+        f"ipc://{tmp_path}/engine", switchboard, viewed(switchboard.engine), info_of(switchboard), lambda: left.pop(0)
+    )
+    message = submit(1, [1, 2], SamplingParams(max_tokens=2))
+    process._switchboard.submit(b"front", with_adapter(message, Adapter(7, "sql", "sql")))
+    assert process._numbers()[:2] == (0, 1)
+    assert reading.wait()
+    wait_until(lambda: bool(select.select([reading.woken], [], [], 0)[0]))
+    process._work_ahead()
+    assert len(left) == 100
+    process._step()
+    assert process._numbers()[:2] == (1, 0)
     process._socket.close(0)
 
 

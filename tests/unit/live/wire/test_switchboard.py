@@ -222,7 +222,7 @@ def test_aborting_an_answer_of_a_search_ends_the_search() -> None:
 
 def test_a_search_too_large_for_the_pool_is_refused_by_field() -> None:
     switchboard = ledger_switchboard()
-    switchboard.submit(HERE, submit(3, PROMPT, SamplingParams(beam_width=4, n=2)))
+    switchboard.submit(HERE, submit(3, PROMPT, SamplingParams(beam_width=4, n=2, max_tokens=None)))
     outputs = drain(switchboard)[HERE]
     assert [(o.sample, o.finish, o.error_field) for o in outputs] == [(i, "error", "beam_width") for i in (0, 1)]
 

@@ -10,12 +10,12 @@ import numpy as np
 import psutil
 import pytest
 
+from chairlift import LLM, Logprob, SamplingParams
 from chairlift.build import ResolvedModel, find_model, load
 from chairlift.config.options.resolve import resolve
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ports import DeviceLost
 from chairlift.core.structured import Structured
-from chairlift.llm import LLM, SamplingParams
 from chairlift.verify.batch import against_batch
 from chairlift.verify.cases import greedy
 from chairlift.verify.opened import OpenedModel, PromptSpec, prompts_for
@@ -68,21 +68,25 @@ def test_exact_bits_do_not_depend_on_what_shares_a_step(folder: Path, count: int
     assert report.verdict is Verdict.PASS, report.why
 
 
+def chosen(told: dict[int, Logprob]) -> float:
+    return next(iter(told.values())).logprob
+
+
 @pytest.mark.slow
 def test_every_kind_of_request_is_answered_as_by_one(folder: Path) -> None:
     kinds = [
         SamplingParams(seed=3, n=3, max_tokens=9, top_p=0.9, repetition_penalty=1.2),
         SamplingParams(beam_width=3, n=2, max_tokens=6),
         SamplingParams(temperature=0.0, max_tokens=5, logprobs=2, prompt_logprobs=2),
-        SamplingParams(seed=1, max_tokens=20, structured=Structured.regex("[a-z]{3,9}")),
+        SamplingParams(seed=1, max_tokens=20, structured_outputs=Structured.regex("[a-z]{3,9}")),
     ]
     options = {"device": "cpu", "dtype": "float64", "max_model_len": 128, "num_blocks": 24, "preemption": "swap"}
     one, two = (LLM(str(folder), tensor_parallel=count, **options) for count in (1, 2))
     for params in kinds:
-        answers = [llm.generate(["the lift goes up"] * 3, params, use_progress=False) for llm in (one, two)]
-        texts = [[[sample.tokens for sample in each.samples] for each in answer] for answer in answers]
+        answers = [llm.generate(["the lift goes up"] * 3, params, use_tqdm=False) for llm in (one, two)]
+        texts = [[[sample.token_ids for sample in each.outputs] for each in answer] for answer in answers]
         assert texts[0] == texts[1]
-        scores = [[s.logprob for each in answer for s in each.prompt_scores or ()] for answer in answers]
+        scores = [[chosen(told) for each in answer for told in (each.prompt_logprobs or ())[1:]] for answer in answers]
         assert scores[0] == pytest.approx(scores[1], abs=1e-9)
         assert bool(scores[0]) == bool(params.prompt_logprobs)
 
@@ -91,7 +95,7 @@ def test_a_killed_rank_fails_the_call_and_leaves_no_other(folder: Path) -> None:
     before = set(rank_pids())
     llm = LLM(str(folder), tensor_parallel=2, device="cpu", kernels="torch", max_model_len=512, kv_memory="4MiB")
     params = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
-    assert len(llm.generate(["the lift"], params)[0].samples[0].tokens) == 4
+    assert len(llm.generate(["the lift"], params)[0].outputs[0].token_ids) == 4
     (pid,) = set(rank_pids()) - before
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(DeviceLost, match="rank"):

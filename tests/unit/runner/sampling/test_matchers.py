@@ -44,7 +44,7 @@ def matchers(max_kept: int = 8) -> Matchers:
 
 
 def request(structured: Structured, id: int = 1) -> Request:
-    params = SamplingParams(structured=structured)
+    params = SamplingParams(structured_outputs=structured)
     return Request(id=RequestId(id), prompt=(5, 6), params=params, max_output=90, seed=0)
 
 
@@ -121,7 +121,7 @@ def test_a_model_without_a_tokenizer_fails_structured_requests_alone() -> None:
         raise OSError("no tokenizer.json")
 
     masks = Matchers(missing, SIZE, 8).masks(1, [(request(POINT), [])])
-    assert masks.failed == {0: "structured: the model's vocabulary cannot be read: no tokenizer.json"}
+    assert masks.failed == {0: "structured_outputs: the model's vocabulary cannot be read: no tokenizer.json"}
 
 
 def test_grammars_are_made_while_prompts_are_computed() -> None:

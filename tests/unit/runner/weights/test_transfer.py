@@ -15,7 +15,7 @@ class LateLane(CudaLane):
         self._buffers = [torch.empty(PIECE, dtype=torch.uint8) for _ in range(NUM_BUFFERS)]
         self._in_flight: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def start(self) -> None:
+    def start(self, after: torch.cuda.Event | None = None) -> None:
         assert not self._in_flight
 
     def buffer(self, turn: int) -> Tensor:

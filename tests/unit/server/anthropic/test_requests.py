@@ -248,7 +248,7 @@ async def test_the_choice_among_tools(choice: str | None, is_told: bool, is_held
     world = tool_world("hermes", "Fine.")
     body = {"tools": TOOLS} | ({} if choice is None else {"tool_choice": {"type": choice}})
     assert ('"name": "now"' in await prompt_of(world, **body)) == is_told
-    assert (world.client.requests[-1].params.structured is not None) == is_held
+    assert (world.client.requests[-1].params.structured_outputs is not None) == is_held
 
 
 async def test_choices_hold_to_different_grammars() -> None:
@@ -257,7 +257,7 @@ async def test_choices_hold_to_different_grammars() -> None:
         {"type": "any", "disable_parallel_tool_use": True},
     ]  # fmt: skip
     held = [
-        (await submitted(tool_world("hermes", "a"), tools=TOOLS, tool_choice=choice)).params.structured.source
+        (await submitted(tool_world("hermes", "a"), tools=TOOLS, tool_choice=choice)).params.structured_outputs.source
         for choice in choices
     ]
     assert len({*held}) == len(choices)
@@ -269,12 +269,12 @@ async def test_tools_of_anthropic_s_servers_are_left_out_and_reported() -> None:
         body = {"max_tokens": 9, "messages": HI, "tools": [SEARCH], **choice}
         response = await world.post("/v1/messages", body)
         assert response.headers["x-chairlift-ignored"] == "tools[0]"
-        assert world.client.requests[-1].params.structured is None
+        assert world.client.requests[-1].params.structured_outputs is None
     response = await world.post(
         "/v1/messages", {"max_tokens": 9, "messages": HI, "tools": [NOW | {"input_examples": [{}]}, SEARCH]}
     )
     assert response.headers["x-chairlift-ignored"] == "tools[].input_examples,tools[1]"
-    assert world.client.requests[-1].params.structured is not None
+    assert world.client.requests[-1].params.structured_outputs is not None
 
 
 async def test_labels_are_silent_and_what_would_matter_is_reported() -> None:
@@ -306,7 +306,7 @@ async def test_thinking_is_switched_by_the_template() -> None:
     assert (await prompt_of(world, thinking={"type": "disabled"})).endswith("<think>\n\n</think>\n\n")
     assert (await prompt_of(world, thinking={"type": "adaptive"})).endswith("assistant\n")
     budgeted = await submitted(world, thinking={"type": "enabled", "budget_tokens": 50})
-    assert budgeted.params.structured is not None
+    assert budgeted.params.structured_outputs is not None
     assert (await prompt_of(world, output_config={"effort": "low"})).endswith("assistant\n(low)")
     assert (await prompt_of(world, output_config={"effort": "max"})).endswith("assistant\n(xhigh)")
 
@@ -319,7 +319,7 @@ async def test_a_model_that_does_not_reason_ignores_a_budget() -> None:
 @pytest.mark.parametrize("body", [{"output_config": {"format": FORMAT}}, {"output_format": FORMAT}])
 async def test_an_answer_is_held_to_a_schema(body: dict[str, Any]) -> None:
     request = await submitted(tool_world("hermes", '{"a":1}'), thinking={"type": "disabled"}, **body)
-    assert request.params.structured.kind == "json_schema"
+    assert request.params.structured_outputs.kind == "json_schema"
 
 
 async def test_more_tokens_than_fit_are_lowered_to_what_fits() -> None:

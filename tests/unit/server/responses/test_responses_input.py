@@ -103,8 +103,8 @@ async def test_a_summary_stands_for_reasoning_that_a_client_did_not_keep() -> No
 
 async def test_a_shape_holds_the_answer() -> None:
     world = tool_world("hermes", '{"a": 1}')
-    assert (await submitted(world, text=AS_JSON)).params.structured is not None
-    assert (await submitted(world, text={"format": {"type": "text"}})).params.structured is None
+    assert (await submitted(world, text=AS_JSON)).params.structured_outputs is not None
+    assert (await submitted(world, text={"format": {"type": "text"}})).params.structured_outputs is None
 
 
 async def test_sampling_fields_are_those_of_chat() -> None:
@@ -141,7 +141,7 @@ async def test_a_choice_among_tools_that_were_left_out_is_none() -> None:
         "tools": [{"type": "web_search"}, FLAT[1] | {"type": "function"}],
     }
     chosen = await submitted(world, tools=[{"type": "web_search"}, *FLAT], tool_choice=allowed)
-    assert "weather" not in str(chosen.params.structured)
+    assert "weather" not in str(chosen.params.structured_outputs)
 
 
 async def test_what_has_no_effect_is_named() -> None:
@@ -156,8 +156,8 @@ async def test_what_has_no_effect_is_named() -> None:
 async def test_a_named_tool_is_called(choice: dict[str, Any]) -> None:
     world = tool_world("hermes", "Yes")
     chosen = await submitted(world, tools=FLAT, tool_choice=choice)
-    assert "now" in str(chosen.params.structured)
-    assert "weather" not in str(chosen.params.structured)
+    assert "now" in str(chosen.params.structured_outputs)
+    assert "weather" not in str(chosen.params.structured_outputs)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 from chairlift.telemetry.metrics import buckets
+from chairlift.telemetry.metrics.series import SERIES
 from chairlift.telemetry.metrics.store import Store
+from chairlift.telemetry.metrics.vllm import sources
 from fakes.scrapes import Scrape, own_values
 
 
@@ -73,3 +75,13 @@ def test_a_histogram_may_be_called_total(scrape: Scrape) -> None:
 def test_what_is_not_counted_yet_is_left_out(scrape: Scrape) -> None:
     assert not scrape.has("vllm:generation_tokens_total")
     assert not scrape.has("vllm:time_to_first_token_seconds_count")
+
+
+def test_the_sources_are_those_of_every_series(scrape: Scrape) -> None:
+    named = {name: (kind, parts) for name, kind, parts in sources()}
+    shown = {family.name: family.type for family in scrape.families.values() if family.name.startswith("vllm:")}
+    assert shown.items() <= {name.removesuffix("_total"): kind for name, (kind, _) in named.items()}.items() | {
+        ("vllm:iteration_tokens_total", "histogram")
+    }
+    ours = {name.removeprefix("chairlift_").removesuffix("_total") for name in SERIES}
+    assert {part for _, parts in named.values() for part in parts} <= ours

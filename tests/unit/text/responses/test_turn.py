@@ -16,7 +16,7 @@ from fakes.small_tokenizer import small_tokenizer, tokenizer_of
 from fakes.tool_worlds import HI, MARKS, NOW, TEMPLATE
 
 SHAPE = Structured.json_schema({"type": "integer"})
-PLAIN, SHAPED = SamplingParams(), SamplingParams(structured=SHAPE)
+PLAIN, SHAPED = SamplingParams(), SamplingParams(structured_outputs=SHAPE)
 
 
 def turn(tokenizer: Tokenizer, name: str | None = None, **asked: Any) -> ChatTurn:
@@ -25,7 +25,7 @@ def turn(tokenizer: Tokenizer, name: str | None = None, **asked: Any) -> ChatTur
 
 def held(made: ChatTurn, tokenizer: Tokenizer, params: SamplingParams) -> Structured | None:
     checker = StructuredChecker(tokenizer, tokenizer.vocab_size, [tokenizer.eos_id or 0])
-    return made.held(params, checker).structured
+    return made.held(params, checker).structured_outputs
 
 
 def found(tokenizer: Tokenizer, name: str | None = None) -> ModelFormat:
@@ -74,7 +74,7 @@ def test_a_turn_that_may_reason_is_held_around_its_reasoning(asked: Any, params:
     tokenizer = tokenizer_of(TEMPLATE)
     made = turn(tokenizer, **asked)
     assert made.is_held(params) == is_held
-    assert (held(made, tokenizer, params) != params.structured) == is_held
+    assert (held(made, tokenizer, params) != params.structured_outputs) == is_held
 
 
 def test_each_sample_has_a_reader_of_its_own_that_begins_where_the_prompt_ends() -> None:

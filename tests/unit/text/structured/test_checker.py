@@ -46,7 +46,7 @@ def test_a_grammar_whose_shortest_text_is_not_known_is_taken() -> None:
 
 def test_a_schema_without_a_finite_answer_is_refused_with_its_place() -> None:
     error = refused(Structured.json_schema(NO_END | {"$ref": "#/$defs/n"}))
-    assert error.field == "structured"
+    assert error.field == "structured_outputs"
     assert "needs itself" in error.message
 
 
@@ -60,7 +60,7 @@ def test_a_schema_that_the_library_fails_on_is_refused(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(LLMatcher, "validate_grammar_with_warnings", panic)
     error = refused(Structured.json_schema({"type": "integer"}))
-    assert str(error) == "structured: at /: the grammar library failed: not a char boundary"
+    assert str(error) == "structured_outputs: at /: the grammar library failed: not a char boundary"
 
 
 def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:

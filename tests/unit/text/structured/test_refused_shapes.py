@@ -44,8 +44,10 @@ def within(schema: Any) -> dict[str, Any]:
     ids=json.dumps,
 )  # fmt: skip
 def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any) -> None:
-    assert refusal(Structured.json_schema(within(schema))).startswith("structured: at /properties/a~1b/items/anyOf/1")
-    assert refusal(Structured.json_schema(schema)).startswith("structured: at /:")
+    assert refusal(Structured.json_schema(within(schema))).startswith(
+        "structured_outputs: at /properties/a~1b/items/anyOf/1"
+    )
+    assert refusal(Structured.json_schema(schema)).startswith("structured_outputs: at /:")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any)
         (Structured.grammar('start: <|nonsense|> "a"'), "unknown special token"),
         (Structured("choice", "5"), "choices must be"),
         (Structured("choice", "["), "not JSON"),
-        (Structured.structural_tag({"type": "structural_tag"}), "structured:"),
+        (Structured.structural_tag({"type": "structural_tag"}), "structured_outputs:"),
         (Structured.structural_tag("[" * 5000), "not JSON"),
     ],
 )

@@ -3,7 +3,6 @@
 from chairlift.config.options.foreign.names import Foreign, constant, instead, needless, same
 
 _MAPPED = "how weights are read is not an option"
-_REQUESTS = "requests say how to sample; `chairlift chat` and `generate` take it as an option"
 
 LLAMA_CPP: tuple[Foreign, ...] = (
     same("model", "-m"),
@@ -47,8 +46,8 @@ LLAMA_CPP: tuple[Foreign, ...] = (
     instead("there is no speculative decoding", "--model-draft", "-md"),
     instead("use --max-request-seconds", "-to"),
     instead("use --log-level debug", "--verbose", "-v"),
-    instead(_REQUESTS, "--temp"),
-    instead(_REQUESTS, "--n-predict", "-n"),
+    instead("requests say it; of `chairlift chat` and `generate` it is --temperature", "--temp"),
+    instead("requests say it; of `chairlift chat` and `generate` it is --max-tokens", "--n-predict", "-n"),
     instead("models take text alone", "--mmproj", "-mm"),
 )  # fmt: skip
 # Options with the same name and meaning.

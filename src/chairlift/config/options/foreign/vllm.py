@@ -4,6 +4,7 @@ from chairlift.config.options.foreign.names import Foreign, constant, instead, n
 
 _GRAPHS = "steps are captured where the device can, in seconds; there is nothing to set"
 _MEDIA = "models take text alone"
+_SPEED = "it changes how vLLM computes; there is nothing to set"
 
 VLLM: tuple[Foreign, ...] = (
     same("max_running", "--max-num-seqs"),
@@ -55,6 +56,15 @@ VLLM: tuple[Foreign, ...] = (
     needless("responses always carry X-Request-Id", "--enable-request-id-headers"),
     needless(_MEDIA, "--limit-mm-per-prompt", shape="value"),
     needless(_MEDIA, "--mm-processor-cache-gb", shape="value"),
+    needless(_MEDIA, "--mm-processor-kwargs", shape="value"),
+    needless("code in a model's folder is never run", "--code-revision", shape="value"),
+    needless(_SPEED, "--disable-custom-all-reduce"),
+    needless(_SPEED, "--disable-cascade-attn"),
+    needless(_SPEED, "--optimization-level", shape="value"),
+    needless(_SPEED, "--max-parallel-loading-workers", shape="value"),
+    needless(_SPEED, "--max-num-partial-prefills", shape="value"),
+    needless(_SPEED, "--long-prefill-token-threshold", shape="value"),
+    needless("loading shows no bar", "--use-tqdm-on-load"),
     instead("use --preemption swap with --host-memory SIZE", "--swap-space"),
     instead("use --tensor-parallel N; layers are not spread over GPUs", "--pipeline-parallel-size", "-pp"),
     instead("experts stay on one GPU; use --replicas N for several", "--enable-expert-parallel", "-ep"),
@@ -66,6 +76,11 @@ VLLM: tuple[Foreign, ...] = (
     instead("set HF_TOKEN in the environment", "--hf-token"),
     instead("edit the model's config.json", "--hf-overrides"),
     instead("edit the model's generation_config.json, or set it in requests", "--override-generation-config"),
+    instead("edit the model's generation_config.json, or set it in requests", "--generation-config"),
+    instead("use --tokenizer with a folder of that revision", "--tokenizer-revision"),
+    instead("the tokenizer is always loaded; in Python, SamplingParams(detokenize=False)", "--skip-tokenizer-init"),
+    instead("pooling is read from the model's files", "--pooler-config"),
+    instead("requests bring logit_bias, or a shape in structured_outputs", "--logits-processors"),
     instead("requests send chat_template_kwargs", "--default-chat-template-kwargs"),
     instead("weights stay on the device; use --quantize, or a smaller model", "--cpu-offload-gb"),
     instead("there is no speculative decoding", "--speculative-config", "-sc"),

@@ -1,7 +1,7 @@
 """The adapters on a GPU: their slots, the tiles of a step's rows, and the launches that add to its products.
 
-Always: adapters are copied to their slots in the order of steps, by the one stream: a step that uses the slot before
-has ended, and one that uses it next waits. Tiles of rows lie at the same place for every step, as captured steps read
+Always: adapters are copied to their slots beside the steps (`loading.py`), and a step whose rows use one waits until it
+is there. Tiles of rows lie at the same place for every step, as captured steps read
 them there.
 """
 
@@ -30,11 +30,12 @@ from chairlift.runner.cuda.adapters.layout import (
     slot_layout,
     tiles_of,
 )
+from chairlift.runner.cuda.adapters.loading import SlotLoading
 from chairlift.runner.cuda.adapters.one_row_kernel import LINES, adapted_row_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.one_row.product import OUTPUTS, stretch
 from chairlift.runner.cuda.step.memory import pinned_ring
-from chairlift.runner.machine.to_device import on_host
+from chairlift.runner.weights.transfer import CudaLane
 
 _STRETCH = 512  # columns of a program
 _STEP = 128
@@ -44,7 +45,7 @@ _FEW = 64  # rows of a step whose kernels are launched before those ahead have f
 
 @dataclass(frozen=True, slots=True)
 class FlatAdapter:
-    """An adapter as it lies in a slot, in memory that the device reads."""
+    """An adapter as it lies in a slot, in the host's memory."""
 
     numbers: Tensor
     num_blocks: int  # of ranks
@@ -54,13 +55,11 @@ class FlatAdapter:
         return self.numbers.nbytes
 
 
-def make_flat_adapter(
-    spec: AdapterSpec, config: ModelConfig, dtype: torch.dtype, device: torch.device
-) -> FlatAdapter:  # fmt: skip
+def make_flat_adapter(spec: AdapterSpec, config: ModelConfig, dtype: torch.dtype) -> FlatAdapter:
     layout = slot_layout(config)
     blocks = num_blocks(max(part.rank for part in spec.parts))
     rank = blocks * RANKS
-    numbers = on_host((layout.num_units * rank,), dtype, device).zero_()
+    numbers = torch.zeros(layout.num_units * rank, dtype=dtype)
     for key, parts in read_matrices(spec, dtype).items():
         place = layout.matrices[key]
         firsts = np.cumsum((0, *place.heights)).tolist()
@@ -85,6 +84,8 @@ class CudaSlots:
         size = self._layout.num_units * self._max_blocks * RANKS
         self._bank = torch.zeros(num_slots, size, dtype=dtype, device=device)
         self._blocks = torch.zeros(num_slots, dtype=torch.int32, device=device)
+        self._loading = SlotLoading(self._bank, (lambda: CudaLane(device)) if device.type == "cuda" else None)
+        self._coming: dict[int, int] = {}  # blocks of ranks that slots will have
         most = max_tiles(max_rows, num_slots)
         places = self._layout.matrices.values()
         width = max(len(place.heights) * _splits(place) for place in places) * self._max_blocks * ROWS * RANKS
@@ -96,14 +97,17 @@ class CudaSlots:
         self._pinned = [pinned_ring(most * (1 + ROWS), torch.int32, device) for _ in range(2)]
 
     def load(self, loads: Sequence[AdapterSlot]) -> None:
+        """Without waiting; `send` does so for the slots of its rows."""
         for adapter, slot in loads:
             found = self._store.get(adapter)
-            self._bank[slot, : len(found.numbers)].copy_(found.numbers, non_blocking=True)
-            self._blocks[slot] = found.num_blocks
+            self._loading.begin(slot, found.numbers)
+            self._coming[slot] = found.num_blocks
 
     def send(self, slots: Words, num_rows: int, logit_rows: Words | None, num_samples: int) -> None:
         """The slots of a step's rows, and its rows whose logits are wanted; None: all go on. The numbers: with
         padding."""
+        for slot in self._loading.arrive(np.unique(slots[slots >= 0]).tolist()):
+            self._blocks[slot] = self._coming.pop(slot)
         chosen = (slots, num_rows) if logit_rows is None else (slots[logit_rows], num_samples)
         for which, (rows, count) in enumerate(((slots, num_rows), chosen)):
             tiles, size = tiles_of(rows), max_tiles(count, self._num_slots)

@@ -9,14 +9,12 @@ from chairlift.cli.inputs.flags import flags_of, settings_from
 from chairlift.cli.main import _parser, main
 from chairlift.config.options.foreign.llama_cpp import LLAMA_CPP_SAME
 from chairlift.config.options.foreign.names import Foreign
-from chairlift.config.options.foreign.page import page
 from chairlift.config.options.foreign.table import FOREIGN, by_flag
 from chairlift.config.options.foreign.vllm import VLLM_SAME
 from chairlift.config.options.resolve import OPTIONS, resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 
-ROOT = Path(__file__).parents[5]
 OURS = {option.name for option in OPTIONS}
 
 
@@ -116,7 +114,3 @@ def test_an_alias_of_an_option_that_a_command_lacks_says_so(capsys: pytest.Captu
     with pytest.raises(SystemExit):
         main(["bench", "--max-num-seqs", "4"])
     assert "--max-num-seqs: is --max-running, which this command has not" in capsys.readouterr().err
-
-
-def test_the_page_is_the_tables() -> None:
-    assert (ROOT / "docs" / "coming-from-vllm.md").read_text() == page()

@@ -1,0 +1,111 @@
+"""What reading and loading an adapter costs others: the time between two tokens of a stream of the base.
+
+    python benchmarks/cpu/adapter_loads.py [--rank 16] [--loads 20] [--every-s 0.5] [--model DIR]
+
+One thread streams an answer of the base. Beside it, nothing (quiet), a request of one token by an adapter that is there
+(warm), or by one that no request has named before (cold), every half second, in turn. Without --model it is the
+embedded one. Prints percentiles of the gaps in milliseconds, and of the time until the other request has its token.
+"""
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from machine import describe
+from safetensors.numpy import save_file
+
+from chairlift import LLM, SamplingParams
+from chairlift.build import find_model
+from chairlift.config.adapters.adapter import ROLES, as_hugging_face
+from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
+from chairlift.config.tensors import layer_tensors
+
+PROMPT = "The Alps are"
+
+
+def write_adapter(folder: Path, config: ModelConfig, rank: int) -> int:
+    """Random numbers for every matrix; its bytes."""
+    folder.mkdir(parents=True)
+    facts = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": "all-linear"}
+    (folder / "adapter_config.json").write_text(json.dumps(facts))
+    rng, config, tensors = np.random.default_rng(0), as_hugging_face(config), {}
+    for index in range(config.num_layers):
+        layer = layer_tensors(config, index)
+        for part in (part for role in ROLES for part in getattr(layer, role).parts):
+            name, (height, width) = f"base_model.model.{part.name.removesuffix('.weight')}", part.shape
+            tensors[f"{name}.lora_A.weight"] = rng.normal(0, 0.01, (rank, width)).astype(np.float32)
+            tensors[f"{name}.lora_B.weight"] = rng.normal(0, 0.01, (height, rank)).astype(np.float32)
+    save_file(tensors, str(folder / "adapter_model.safetensors"))
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def gaps_beside(llm: LLM, ask: Callable[[], object], num: int, every_s: float) -> tuple[list[float], list[float]]:
+    """Seconds between two tokens of the base while `ask` is called so often, and how long each call took."""
+    gaps, took, is_over = list[float](), list[float](), threading.Event()
+
+    def stream() -> None:
+        before = None
+        while not is_over.is_set():
+            for _ in llm.stream(PROMPT, SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)):
+                now = time.perf_counter()
+                gaps.extend([] if before is None else [now - before])
+                before = now
+                if is_over.is_set():
+                    return
+            before = None
+
+    thread = threading.Thread(target=stream)
+    thread.start()
+    for _ in range(num):
+        time.sleep(every_s)
+        began = time.perf_counter()
+        ask()
+        took.append(time.perf_counter() - began)
+    is_over.set()
+    thread.join()
+    return gaps, took
+
+
+def shown(seconds: list[float]) -> str:
+    p50, p99 = np.percentile(seconds, [50, 99])
+    return f"p50 {1000 * p50:6.1f}  p99 {1000 * p99:6.1f}  most {1000 * max(seconds):6.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time a stream while adapters are read and loaded.")
+    parser.add_argument("--model")
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--loads", type=int, default=20)
+    parser.add_argument("--every-s", type=float, default=0.5)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        config = find_model(Settings(model=args.model)).config
+        names = [f"a{index}" for index in range(args.loads + 1)]
+        num_bytes = max(write_adapter(Path(folder) / name, config, args.rank) for name in names)
+        llm = LLM(args.model, lora_dir=folder, max_loras=8, max_lora_rank=max(64, args.rank), kv_memory="64MiB")
+        fresh = iter(names)
+
+        def ask(name: str) -> None:
+            params = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
+            llm.generate([PROMPT], params, use_tqdm=False, lora_request=name)
+
+        ask(next(fresh))
+        ways: dict[str, Callable[[], object]] = {
+            "quiet": lambda: None,
+            "warm": lambda: ask(names[0]),
+            "cold": lambda: ask(next(fresh)),
+        }
+        print(f"{', '.join(describe().values())}; adapters of {num_bytes / 1e6:.0f} MB, rank {args.rank}")
+        for name, way in ways.items():
+            gaps, took = gaps_beside(llm, way, args.loads, args.every_s)
+            print(f"{name:6} gaps {shown(gaps)}   first token {shown(took)}")
+
+
+if __name__ == "__main__":
+    main()

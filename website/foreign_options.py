@@ -1,0 +1,55 @@
+"""Other engines' options beside ours, from the tables by which the command line takes them."""
+
+from collections.abc import Iterable, Sequence
+
+from chairlift.config.options.foreign.llama_cpp import LLAMA_CPP, LLAMA_CPP_SAME
+from chairlift.config.options.foreign.names import Foreign
+from chairlift.config.options.foreign.vllm import VLLM, VLLM_SAME
+from tables import code, plain, table
+
+
+def vllm_options() -> str:
+    return _options("vLLM", VLLM, VLLM_SAME)
+
+
+def llama_cpp_options() -> str:
+    return _options("llama.cpp", LLAMA_CPP, LLAMA_CPP_SAME)
+
+
+def _options(engine: str, names: Iterable[Foreign], same: Iterable[str]) -> str:
+    listed = list(names)
+    aliases = [(_flags(each), code(_ours(each)), _note(each)) for each in listed if each.option]
+    needless = [(_flags(each), _note(each)) for each in listed if each.is_needless]
+    refused = [(_flags(each), _note(each)) for each in listed if not each.option and not each.is_needless]
+    parts: Sequence[str] = (
+        "The same: " + ", ".join(code(_flag(name)) for name in same) + ".\n",
+        table((engine, "here", ""), aliases),
+        "Not needed, and ignored with a warning:\n",
+        table((engine, "why"), needless),
+        "Refused:\n",
+        table((engine, "what to do"), refused),
+    )
+    return "\n".join(parts)
+
+
+def _ours(foreign: Foreign) -> str:
+    if foreign.option == "model":
+        return "MODEL"
+    flag = _flag(foreign.option)
+    if foreign.shape != "constant":
+        return flag
+    if isinstance(foreign.constant, bool):
+        return flag if foreign.constant else flag.replace("--", "--no-")
+    return f"{flag} {foreign.constant}"
+
+
+def _flag(option: str) -> str:
+    return "--" + option.replace("_", "-")
+
+
+def _flags(foreign: Foreign) -> str:
+    return ", ".join(code(flag) for flag in foreign.flags)
+
+
+def _note(foreign: Foreign) -> str:
+    return plain(foreign.note)

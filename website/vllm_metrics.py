@@ -1,0 +1,15 @@
+"""vLLM's metrics beside ours, from the table that translates them."""
+
+from chairlift.telemetry.metrics.series import SERIES
+from chairlift.telemetry.metrics.vllm import sources
+from tables import code, table
+
+
+def metrics_table() -> str:
+    rows = [(code(name), kind, " + ".join(code(_ours(part)) for part in parts)) for name, kind, parts in sources()]
+    return table(("vLLM's", "kind", "ours"), rows)
+
+
+def _ours(part: str) -> str:
+    name = f"chairlift_{part}"
+    return name if name in SERIES else f"{name}_total"
