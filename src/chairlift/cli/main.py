@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given:
         parser.print_help()
         return 0
+    if not given[0].startswith("-") and given[0] not in COMMANDS:
+        parser.error(f"{given[0]} is no command{did_you_mean(given[0], COMMANDS)}; `chairlift` alone lists them")
     options, unknown = parser.parse_known_args(given)
     if unknown:
         _refuse(options.command, unknown)

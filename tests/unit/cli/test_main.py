@@ -228,3 +228,11 @@ def test_a_shell_completes_options_and_their_values_but_no_foreign_names(
     assert "max-step-tokens" in script
     assert "bfloat16" in script
     assert "max-num-seqs" not in script
+
+
+@pytest.mark.parametrize(("name", "close"), [("srve", " (did you mean serve?)"), ("xyzzy", "")])
+def test_an_unknown_command_is_one_line(name: str, close: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([name])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: {name} is no command{close}; `chairlift` alone lists them\n")

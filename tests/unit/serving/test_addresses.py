@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.serving.addresses import claim, facing, split, tcp
+from chairlift.serving.addresses import after, claim, facing, split, tcp
 
 
 def test_addresses_are_split_and_joined() -> None:
@@ -29,3 +29,8 @@ def test_the_address_that_faces_another_machine() -> None:
     assert facing("127.0.0.1", 7000) == "127.0.0.1"
     with pytest.raises(InvalidConfig, match="--join no.such.host.invalid:7000"):
         facing("no.such.host.invalid", 7000)
+
+
+def test_ports_after_another() -> None:
+    assert after("tcp://*:7000", 1) == "tcp://*:7001"
+    assert after("tcp://[::1]:65535", 1) == "tcp://[::1]:*"

@@ -51,7 +51,8 @@ def add_option_flags(parser: argparse.ArgumentParser, *groups: Group, without: C
                 _add_flag(section, replace(option, help="same as the argument MODEL") if is_same else option)
                 added.append(option.name)
     others = [foreign for foreign in FOREIGN if foreign.option in added or ("model" in groups and not foreign.option)]
-    added += [foreign.name for foreign in others if _add_foreign_flag(parser, foreign)]
+    taken = {flag for action in parser._actions for flag in action.option_strings}
+    added += [foreign.name for foreign in others if _add_foreign_flag(parser, foreign, taken)]
     parser.set_defaults(option_names=tuple(added))
 
 
@@ -185,9 +186,8 @@ _FOREIGN_ACTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def _add_foreign_flag(parser: argparse.ArgumentParser, foreign: Foreign) -> bool:
+def _add_foreign_flag(parser: argparse.ArgumentParser, foreign: Foreign, taken: Collection[str]) -> bool:
     """Hidden in the help; not where the command has flags of these names."""
-    taken = {flag for action in parser._actions for flag in action.option_strings}
     flags = [flag for flag in foreign.flags if flag not in taken]
     if flags:
         parser.add_argument(*flags, dest=foreign.name, help=argparse.SUPPRESS, **_FOREIGN_ACTIONS[foreign.shape])

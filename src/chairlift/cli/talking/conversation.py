@@ -27,8 +27,8 @@ _HELP = """\
 /save FILE          write the conversation to a new file, as JSON
 /reset              forget the conversation, but not the system message
 /exit               leave
-A line that ends in \\ goes on in the next one; so does everything between two
-lines of \"\"\"."""
+A line that ends in \\ goes on in the next one, and so does what stands between
+two \"\"\"."""
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _ANSWERS = ("n", "best_of")  # there is one
 
@@ -98,7 +98,7 @@ class Conversation:
         self._say(f"{shown or 'as the model suggests'}\n")
 
     def _change(self, name: str, value: str) -> None:
-        known = [each for each in PARAMS if each not in _ANSWERS]
+        known = [each for each in PARAMS if PARAMS[each].is_public and each not in _ANSWERS]
         if name not in known:
             raise InvalidRequest(name, f"is no sampling parameter{did_you_mean(name, known)}; try temperature or top_p")
         if value in ("", "none"):

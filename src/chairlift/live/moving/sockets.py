@@ -126,7 +126,9 @@ class PieceClient:
             with self._connected(address) as (socket, monitor):
                 return _fetch(socket, monitor, name, num_bytes, deadline)
         except _Unreachable as error:
-            self._avoided[address] = time.monotonic() + _AVOIDED_S
+            now = time.monotonic()
+            self._avoided = {each: until for each, until in list(self._avoided.items()) if until > now}
+            self._avoided[address] = now + _AVOIDED_S
             raise MoveFailed(f"{address} {error}") from error
         except MoveFailed as error:
             raise MoveFailed(f"{address} {error}") from error

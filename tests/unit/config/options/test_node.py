@@ -20,6 +20,7 @@ def node_settings(settings: Settings) -> Settings:
     "given",
     [
         {},
+        {"move_kv": "off"},
         {"exact": True, "prefix_cache": False, "tensor_parallel": 2, "kv_memory": "64MiB", "memory": "0.5"},
         {"preset": "llm-serving", "policy": "shortest-first", "engine_timeout": "5", "log_format": "json"},
     ],
@@ -27,6 +28,15 @@ def node_settings(settings: Settings) -> Settings:
 def test_a_node_has_the_settings_of_its_server(given: dict[str, object]) -> None:
     settings = resolve(given)
     assert node_settings(settings) == replace(settings, preset="none")
+
+
+def test_keys_and_values_move_where_there_may_be_other_engines() -> None:
+    assert not Settings().can_move_kv
+    assert Settings(replicas=2).can_move_kv
+    assert Settings(join="a:1").can_move_kv
+    assert Settings(cluster="a:1").can_move_kv
+    assert not Settings(join="a:1", move_kv="off").can_move_kv
+    assert not Settings(join="a:1", tensor_parallel=2).can_move_kv
 
 
 def test_what_is_the_servers_own_stays_there() -> None:
