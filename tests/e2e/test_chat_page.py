@@ -164,8 +164,8 @@ def test_the_browser_keeps_the_conversation_and_the_options() -> None:
 
 
 def reload(browser: Browser) -> None:
-    browser.run("window.isBefore = true; location.reload()")
-    browser.until("!window.isBefore && document.getElementById('model')?.innerText === 'small'")
+    browser.reload()
+    browser.until("document.getElementById('model').innerText === 'small'")
 
 
 def set_option(browser: Browser, name: str, value: str) -> None:

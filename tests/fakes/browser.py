@@ -81,6 +81,14 @@ class Browser:
         self.shape(width, height, is_dark=is_dark, scale=scale)
         self._call("Page.navigate", url=url)
 
+    def reload(self) -> None:
+        """Returns when the page is there again: what is asked of one that goes away is not answered."""
+        self._call("Page.reload")
+        for event in self._messages():
+            self._note(event)
+            if event.get("method") == "Page.loadEventFired":
+                return
+
     def shape(self, width: int, height: int, *, is_dark: bool = False, scale: float = 1.0) -> None:
         self._call(
             "Emulation.setDeviceMetricsOverride",

@@ -4,6 +4,9 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from chairlift.cli.main import main
 from chairlift.cli.talking.conversation import Conversation
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.responses.reading.events import Content, Reasoning
@@ -161,3 +164,8 @@ def test_help_names_every_command() -> None:
     _, text = hold("/help")
     for name in ("/system", "/set", "/save", "/reset", "/exit"):
         assert f"\n{name}" in text
+
+
+def test_a_servers_adapter_is_named_as_its_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "base", "--url", "http://127.0.0.1:9", "--adapter", "sql"]) == 2
+    assert "--adapter: with --url, give the adapter's name as MODEL" in capsys.readouterr().err
