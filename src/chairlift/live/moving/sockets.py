@@ -179,7 +179,7 @@ def _fetch(
         if num_parts + _WINDOW < len(offsets):
             _ask(socket, name, offsets[num_parts + _WINDOW], num_bytes)
         _check_pace(began, (num_parts + 1) / len(offsets), deadline)
-    socket.send(msgspec.msgpack.encode(Ask(name)))
+    _send(socket, Ask(name))
     socket.setsockopt(zmq.LINGER, 1000)
     return piece
 
@@ -208,4 +208,11 @@ def _check_pace(began: float, share: float, deadline: float) -> None:
 
 
 def _ask(socket: "zmq.Socket[bytes]", name: str, offset: int, num_bytes: int) -> None:
-    socket.send(msgspec.msgpack.encode(Ask(name, offset, min(_PART, num_bytes - offset))))
+    _send(socket, Ask(name, offset, min(_PART, num_bytes - offset)))
+
+
+def _send(socket: "zmq.Socket[bytes]", ask: Ask) -> None:
+    try:
+        socket.send(msgspec.msgpack.encode(ask), zmq.NOBLOCK)  # else it waits for ever where the connection has broken
+    except zmq.Again as error:
+        raise _Unreachable("cannot be reached, or has ended") from error
