@@ -3,6 +3,7 @@
 Zensical makes it, strictly: a link that leads nowhere ends the build. Then every page it wrote is checked again.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pages import ROOT, write_pages
 
 WEBSITE = Path(__file__).resolve().parent
 WORK = ROOT / "build" / "website"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def build(out: Path) -> list[str]:
@@ -28,7 +30,7 @@ def build(out: Path) -> list[str]:
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", str(config)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        return [done.stdout.partition("Traceback")[0]]  # how it gave up says no more than its warnings
+        return [_COLOURS.sub("", done.stdout).partition("Traceback")[0]]  # its warnings say what is wrong
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(WORK / "site", out)
     return faults(out)

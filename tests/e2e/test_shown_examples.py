@@ -50,14 +50,15 @@ def is_on(shown: Command, page: str) -> bool:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "Llama-2-7b").mkdir()
     for path in (tmp_path / "Llama-2-7b" / "config.json", tmp_path / "config.json"):
         path.write_text(json.dumps(dict(LLAMA_2_7B)))
+    (tmp_path / "base").symlink_to(tiny_model)
+    write_adapter(tmp_path / "adapters" / "sql")
     (tmp_path / "serve.yaml").write_text("max_running: 8\n")
     (tmp_path / "FILE").write_text("".join(json.dumps(row) + "\n" for row in WORKLOAD))
     monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +119,9 @@ def test_a_command_runs(command: Command, capsys: pytest.CaptureFixture[str]) ->
     assert main(words) == 0, capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("block", PYTHON, ids=name)
-def test_an_example_runs(
-    block: Block, folder: Path, tiny_model: Path, encoder: Path, request: pytest.FixtureRequest
-) -> None:
-    write_adapter(folder / "adapters" / "sql")
-    (folder / "base").symlink_to(tiny_model)
+def test_an_example_runs(block: Block, encoder: Path, request: pytest.FixtureRequest) -> None:
     code = block.text
     if URL in code:
         fixture = "embedder" if ENCODER in code else "embedded"
