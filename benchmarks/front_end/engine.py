@@ -40,6 +40,7 @@ class PacedSwitchboard:
         self.waiting: deque[tuple[Line, int]] = deque()
         self.preempted: tuple[()] = ()
         self.arriving: tuple[()] = ()
+        self.leaving: tuple[()] = ()
         self.can_begin, self.plan_at = False, AT_ONCE
         self._tokens = tokens
         self._max_running = max_running
