@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from fakes.http_server import serving
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Repos = Mapping[str, Mapping[str, bytes]]  # name: file: content
@@ -36,13 +37,8 @@ def served_hub(repos: Repos) -> Iterator[str]:
             if has_body:
                 self.wfile.write(content)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Handler) as url:
+        yield url
 
 
 def _find(repos: Repos, path: str) -> tuple[int, bytes, dict[str, str]]:

@@ -1,11 +1,12 @@
 """A server that answers OpenAI's routes from a function, on a real socket."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from fakes.http_server import serving
 
 Answer = tuple[int, Any]  # status; an object, or a list of events to stream
 Respond = Callable[[str, dict[str, Any]], Answer]  # of a path and a body
@@ -39,10 +40,5 @@ def answering_server(respond: Respond) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(content.encode())
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Handler) as url:
+        yield url

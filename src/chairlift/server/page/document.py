@@ -48,7 +48,7 @@ def document(page: Page) -> tuple[bytes, dict[str, str]]:
     style = "".join(map(_text, (f"{name}.css" for name in page.styles)))
     own = "\n".join(_text(f"{name}.js") for name in page.scripts)
     scripts = [*(_text(f"{name}.js") for name in page.vendored), f'"use strict";\n(() => {{\n{own}}})();\n']
-    html = _text(page.html).replace("/*style*/", style)
+    html = _text(page.html).replace("/*style*/", style).replace("<!--key-->\n", _text("shared/key.html"))
     html = html.replace("<!--scripts-->", "\n".join(f"<script>{script}</script>" for script in scripts))
     hashes = " ".join(map(_hash, scripts))
     policy = (

@@ -10,23 +10,22 @@ import torch
 from torch import Tensor
 
 from chairlift.runner.cuda.adapters.loading import SlotLoading
-from chairlift.runner.weights.transfer import NUM_BUFFERS, PIECE, CudaLane
+from chairlift.runner.weights.transfer import PIECE
+from fakes.lanes import LateLane
 from fakes.patience import HANG_S
 
 WIDTH = 3 * PIECE // 4 + 5  # numbers of four bytes: three whole pieces and a small one
 
 
-class HeldLane(CudaLane):
-    """Its thread waits before the first piece until it may `go`; the device fetches a piece as late as it may."""
+class HeldLane(LateLane):
+    """Its thread waits before the first piece until it may `go`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.go = threading.Event()
         self.num_launched = 0  # steps, by the engine
         self.waited_for: list[int] = []  # of these, by each copy
-        self.num_pieces = 0
         self.fails = False
-        self._buffers = [torch.empty(PIECE, dtype=torch.uint8) for _ in range(NUM_BUFFERS)]
-        self._in_flight: dict[int, tuple[Tensor, Tensor]] = {}
 
     def mark(self) -> Any:
         return self.num_launched
@@ -35,25 +34,11 @@ class HeldLane(CudaLane):
         self.waited_for.append(after)
         assert self.go.wait(HANG_S)
 
-    def buffer(self, turn: int) -> Tensor:
-        self._fetch(turn)
-        return self._buffers[turn]
-
     def send(self, part: Tensor, turn: int, target: Tensor) -> None:
         if self.fails:
             raise RuntimeError("the device is gone")
         assert part.nbytes <= PIECE
-        self._in_flight[turn] = part, target
-        self.num_pieces += 1
-
-    def drain(self) -> None:
-        for turn in list(self._in_flight):
-            self._fetch(turn)
-
-    def _fetch(self, turn: int) -> None:
-        if turn in self._in_flight:
-            part, target = self._in_flight.pop(turn)
-            target.copy_(part)
+        super().send(part, turn, target)
 
 
 def numbers(seed: int, count: int = WIDTH) -> Tensor:

@@ -1,8 +1,7 @@
 """The adapters on a GPU: their slots, the tiles of a step's rows, and the launches that add to its products.
 
 Always: adapters are copied to their slots beside the steps (`loading.py`), and a step whose rows use one waits until it
-is there. Tiles of rows lie at the same place for every step, as captured steps read
-them there.
+is there. Tiles of rows lie at the same place for every step, as captured steps read them there.
 """
 
 from collections.abc import Sequence
