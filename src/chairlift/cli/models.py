@@ -16,7 +16,7 @@ _COVERED = {
     "exact": "the same bits alone and among others",
     "gguf": "a GGUF file gives the logits of transformers",
     "ckpt": "a MindSpore checkpoint gives the logits of safetensors",
-    "gpu": "a test compares logits with transformers' on a GPU; the families after Gemma 3 have yet to run it",
+    "gpu": "a test on a GPU compares its captured steps with torch's operations",
 }
 _OTHERS = "most other causal models of transformers, slower (--model-impl transformers); tested"
 _HEADS = ("architecture", "model_type", "files", "tested", "--tensor-parallel")
