@@ -15,7 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from chairlift.config.model import ACTIVATIONS, SCORES
-from chairlift.runner.cuda.adapters.kernels import expand_kernel, shrink_kernel
+from chairlift.runner.cuda.adapters.kernels import adapter_kernel
 from chairlift.runner.cuda.adapters.one_row_kernel import adapted_row_kernel
 from chairlift.runner.cuda.attention.paged import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.exact.attention_kernels import exact_prompt_kernel, exact_rows_kernel, join_kernel
@@ -36,7 +36,7 @@ from chairlift.runner.cuda.attention.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
 INTEGERS |= {"sample_rows", "tokens", "last", "rows", "words"}
-INTEGERS |= {"ids", "order", "num_tiles", "blocks", "counter"}
+INTEGERS |= {"ids", "order", "num_tiles", "counter", "more"}
 BYTES = set()
 FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain", "factors"}
 FLOATS |= {"correction", "weights", "sinks", "low"}
@@ -134,12 +134,11 @@ for is_mxfp4 in (False, True):
     check(few_gated_kernel, **few, **scales, STRETCH=1024, ACTIVATION="silu", IS_MXFP4=is_mxfp4)
     check(few_down_kernel, **few, **scales, STRETCH=256, HAS_SHARED=True, IS_MXFP4=is_mxfp4)
 parts = {"FIRST": 4096, "SECOND": 1024, "THIRD": 1024}
-check(shrink_kernel, WIDTH=4096, MAX_BLOCKS=4, SPLITS=8, STRETCH=512, STEP=128, **dependent)
-check(expand_kernel, **parts, MAX_BLOCKS=4, SPLITS=8, OUTPUTS=64, **dependent)
+check(adapter_kernel, **parts, WIDTH=4096, MAX_BLOCKS=4, STRETCH=512, OUTPUTS=128, **dependent)
 row = {"WIDTH": 4096, "STRETCH": 2048, **dependent}
-check(adapted_row_kernel, **parts, **row, OUTPUTS=2, ACTIVATION="", HAS_BIAS=True)
+check(adapted_row_kernel, **parts, **row, ACTIVATION="", HAS_BIAS=True)
 gate = {"FIRST": 11008, "SECOND": 11008, "THIRD": 0}
-check(adapted_row_kernel, **gate, **row, OUTPUTS=1, ACTIVATION="silu", HAS_BIAS=False, bias=None)
+check(adapted_row_kernel, **gate, **row, ACTIVATION="silu", HAS_BIAS=False, bias=None)
 """
 HOPPER = """
 import triton

@@ -13,7 +13,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.plan import AdapterSlot
 from chairlift.runner.adapters.low_rank import read_matrices
 from chairlift.runner.adapters.store import AdapterStore
-from chairlift.runner.cuda.adapters.layout import ROWS, max_tiles, slot_layout, tiles_of
+from chairlift.runner.cuda.adapters.layout import RECORD, max_tiles, slot_layout, tiles_of
 from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter, make_flat_adapter
 from fakes.adapters import SHAPES, write_adapter
 from fakes.tiny_model import write_tiny_model
@@ -97,10 +97,8 @@ def test_one_kernel_multiplies_a_single_row_and_adds_its_adapter(world: World, r
     bias = torch.randn(sum(place.heights))
     expected = world.expected(key, [number], x, x @ matrix.T + bias)
     world.slots.send(rows_of(world, [number]), 1, None, 0)
-    world.slots.begin()
     torch.testing.assert_close(world.slots.multiply_row(key, False, x, matrix, bias), expected, atol=1e-4, rtol=1e-4)
     world.slots.send(rows_of(world, [2, number, 1]), 3, np.array([1], np.int32), 1)  # the only one that goes on
-    world.slots.begin()
     torch.testing.assert_close(world.slots.multiply_row(key, True, x, matrix, bias), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -108,7 +106,6 @@ def test_one_kernel_activates_too(world: World) -> None:
     place, key = slot_layout(world.config).matrices[0, "gate_up"], (0, "gate_up")
     x, matrix = torch.randn(1, place.width), torch.randn(sum(place.heights), place.width)
     world.slots.send(rows_of(world, [2]), 1, None, 0)
-    world.slots.begin()
     found = world.slots.multiply_row(key, False, x, matrix, None, "silu")
     gate, up = world.expected(key, [2], x, x @ matrix.T).chunk(2, dim=1)
     torch.testing.assert_close(found, torch.nn.functional.silu(gate) * up, atol=1e-4, rtol=1e-4)
@@ -133,7 +130,8 @@ def test_tiles_hold_each_row_once_and_are_no_more_than_there_is_room_for() -> No
     for num_slots in (1, 3, 8):
         for count in (1, 5, 16, 17, 100):
             slots = rng.integers(-1, num_slots, count).astype(np.int32)
-            tiles = tiles_of(slots)
-            assert tiles.shape[1] == 1 + ROWS and len(tiles) <= max_tiles(count, num_slots)
-            found = {int(row): int(tile[0]) for tile in tiles for row in tile[1:] if row >= 0}
-            assert found == {row: slot for row, slot in enumerate(slots.tolist()) if slot >= 0}
+            blocks = rng.integers(1, 5, num_slots).tolist()
+            tiles = tiles_of(slots, blocks)
+            assert tiles.shape[1] == RECORD and len(tiles) <= max_tiles(count, num_slots)
+            found = {int(row): (int(tile[0]), int(tile[1])) for tile in tiles for row in tile[2:] if row >= 0}
+            assert found == {row: (slot, blocks[slot]) for row, slot in enumerate(slots.tolist()) if slot >= 0}

@@ -3,6 +3,7 @@
 | A of layer 0's qkv | its output's | ... | B of layer 0's qkv | ... |
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from chairlift.config.tensors import layer_tensors
 
 ROWS = 16  # of a tile, as in kernels.py
 RANKS = 16  # of a block
+RECORD = 2 + ROWS  # of a tile
 Words = NDArray[np.int32]
 
 
@@ -60,12 +62,13 @@ def max_tiles(num_rows: int, num_slots: int) -> int:
     return min(num_rows, num_rows // ROWS + num_slots)
 
 
-def tiles_of(slots: Words) -> Words:
-    """[N, 1 + ROWS]: the rows of each slot in tiles, in order; -1: no row. slots: of each row, -1: none."""
+def tiles_of(slots: Words, blocks: Sequence[int]) -> Words:
+    """[N, RECORD]: the rows of each slot in tiles, in order; -1: no row. slots: of each row, -1: none; blocks: of
+    ranks, by slot."""
     tiles = []
     for slot in np.unique(slots[slots >= 0]).tolist():
         rows = np.flatnonzero(slots == slot)
-        padded = np.full((-(-len(rows) // ROWS), ROWS), -1, np.int32)
-        padded.reshape(-1)[: len(rows)] = rows
-        tiles.append(np.column_stack([np.full(len(padded), slot, np.int32), padded]))
-    return np.concatenate(tiles).astype(np.int32) if tiles else np.zeros((0, 1 + ROWS), np.int32)
+        own = np.full((-(-len(rows) // ROWS), ROWS), -1, np.int32)
+        own.reshape(-1)[: len(rows)] = rows
+        tiles.append(np.column_stack([np.tile(np.array([slot, blocks[slot]], np.int32), (len(own), 1)), own]))
+    return np.concatenate(tiles).astype(np.int32) if tiles else np.zeros((0, RECORD), np.int32)

@@ -8,7 +8,7 @@ order of `begin`; it is used after `arrive`. Adapters lie in memory that is not 
 the driver pins some.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -33,13 +33,12 @@ class SlotLoading:
         after = None if self._lane is None else self._lane.mark()
         self._under_way[slot] = self._thread.submit(self._copy, slot, numbers, after)
 
-    def arrive(self, slots: Iterable[int]) -> Iterator[int]:
-        """Waits until these are there; each of them that was under way. An error stays with its slot."""
+    def arrive(self, slots: Iterable[int]) -> None:
+        """Waits until these are there. An error stays with its slot."""
         for slot in slots if self._under_way else ():
             if slot in self._under_way:
                 self._under_way[slot].result()
                 del self._under_way[slot]
-                yield slot
 
     @torch.inference_mode()
     def _copy(self, slot: int, numbers: Tensor, after: torch.cuda.Event | None) -> None:

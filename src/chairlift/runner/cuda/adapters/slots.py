@@ -17,9 +17,10 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.plan import AdapterSlot
 from chairlift.runner.adapters.low_rank import MatrixKey, read_matrices
 from chairlift.runner.adapters.store import AdapterStore
-from chairlift.runner.cuda.adapters.kernels import expand_kernel, shrink_kernel
+from chairlift.runner.cuda.adapters.kernels import adapter_kernel
 from chairlift.runner.cuda.adapters.layout import (
     RANKS,
+    RECORD,
     ROWS,
     MatrixPlace,
     SlotLayout,
@@ -30,15 +31,14 @@ from chairlift.runner.cuda.adapters.layout import (
     tiles_of,
 )
 from chairlift.runner.cuda.adapters.loading import SlotLoading
-from chairlift.runner.cuda.adapters.one_row_kernel import LINES, adapted_row_kernel
+from chairlift.runner.cuda.adapters.one_row_kernel import ABSENT, LINES, PIECE, adapted_row_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
-from chairlift.runner.cuda.one_row.product import OUTPUTS, stretch
+from chairlift.runner.cuda.one_row.product import stretch
 from chairlift.runner.cuda.step.memory import pinned_ring
 from chairlift.runner.weights.transfer import CudaLane
 
 _STRETCH = 512  # columns of a program
-_STEP = 128
-_OUTPUTS = 64  # of a program
+_OUTPUTS = 128  # of a program
 _FEW = 64  # rows of a step whose kernels are launched before those ahead have finished
 
 
@@ -82,57 +82,52 @@ class CudaSlots:
         self._num_slots = num_slots
         size = self._layout.num_units * self._max_blocks * RANKS
         self._bank = torch.zeros(num_slots, size, dtype=dtype, device=device)
-        self._blocks = torch.zeros(num_slots, dtype=torch.int32, device=device)
+        self._blocks = [0] * num_slots  # of ranks
         self._loading = SlotLoading(self._bank, (lambda: CudaLane(device)) if device.type == "cuda" else None)
-        self._coming: dict[int, int] = {}  # blocks of ranks that slots will have
         most = max_tiles(max_rows, num_slots)
         places = self._layout.matrices.values()
         width = max(len(place.heights) * _splits(place) for place in places) * self._max_blocks * ROWS * RANKS
         self._partials = torch.empty(most * width, dtype=torch.float32, device=device)
-        self._counters = torch.zeros(len(places), dtype=torch.int32, device=device)
-        self._counter_of = dict(zip(self._layout.matrices, self._counters.split(1), strict=True))
+        self._counters = torch.zeros(most, dtype=torch.int32, device=device)
+        self._more = torch.full(
+            (max(sum(place.heights) for place in places),), ABSENT.value, dtype=torch.int32, device=device
+        )
         # Of all rows, and of those whose logits are wanted.
-        self._tiles = [torch.full((most, 1 + ROWS), -1, dtype=torch.int32, device=device) for _ in range(2)]
-        self._pinned = [pinned_ring(most * (1 + ROWS), torch.int32, device) for _ in range(2)]
+        self._tiles = [torch.full((most, RECORD), -1, dtype=torch.int32, device=device) for _ in range(2)]
+        self._pinned = [pinned_ring(most * RECORD, torch.int32, device) for _ in range(2)]
 
     def load(self, loads: Sequence[AdapterSlot]) -> None:
         """Without waiting; `send` does so for the slots of its rows."""
         for adapter, slot in loads:
             found = self._store.get(adapter)
             self._loading.begin(slot, found.numbers)
-            self._coming[slot] = found.num_blocks
+            self._blocks[slot] = found.num_blocks
 
     def send(self, slots: Words, num_rows: int, logit_rows: Words | None, num_samples: int) -> None:
         """The slots of a step's rows, and its rows whose logits are wanted; None: all go on. The numbers: with
         padding."""
-        for slot in self._loading.arrive(np.unique(slots[slots >= 0]).tolist()):
-            self._blocks[slot] = self._coming.pop(slot)
+        self._loading.arrive(np.unique(slots[slots >= 0]).tolist())
         chosen = (slots, num_rows) if logit_rows is None else (slots[logit_rows], num_samples)
         for which, (rows, count) in enumerate(((slots, num_rows), chosen)):
-            tiles, size = tiles_of(rows), max_tiles(count, self._num_slots)
-            pinned = next(self._pinned[which])[: size * (1 + ROWS)].view(size, 1 + ROWS)
+            tiles, size = tiles_of(rows, self._blocks), max_tiles(count, self._num_slots)
+            pinned = next(self._pinned[which])[: size * RECORD].view(size, RECORD)
             pinned.numpy()[: len(tiles)] = tiles
             pinned.numpy()[len(tiles) :] = -1
             self._tiles[which][:size].copy_(pinned, non_blocking=True)
 
-    def begin(self) -> None:
-        """Before the products of a step."""
-        self._counters.zero_()
-
     def multiply_row(
         self, key: MatrixKey, is_chosen: bool, x: Tensor, matrix: Tensor, bias: Tensor | None, activation: str = ""
     ) -> Tensor:
-        """x [1, in], matrix [out, in] -> [1, out] with what the row's adapter adds. An activation: as `gated`. Once for
-        each matrix of a step."""
+        """x [1, in], matrix [out, in] -> [1, out] with what the row's adapter adds. An activation: as `gated`."""
         place, num_outputs = self._layout.matrices[key], len(matrix) // (2 if activation else 1)
         out = torch.empty(1, num_outputs, dtype=x.dtype, device=x.device)
         first, second, third = (*place.heights, 0, 0)[:3]
         num_low = len(place.heights) * self._max_blocks * RANKS // LINES.value
-        each = 1 if activation else OUTPUTS
-        adapted_row_kernel[(num_low + triton.cdiv(num_outputs, each),)](
-            x, matrix, bias, self._tiles[is_chosen], self._blocks, self._bank, self._partials, self._counter_of[key],
-            out, num_outputs, self._bank.shape[1], place.down, place.up, num_low,
-            FIRST=first, SECOND=second, THIRD=third, WIDTH=place.width, OUTPUTS=each, STRETCH=stretch(place.width),
+        num_programs = num_low + _pieces(place, PIECE.value) + triton.cdiv(len(matrix), LINES.value)
+        adapted_row_kernel[(num_programs,)](
+            x, matrix, bias, self._tiles[is_chosen], self._bank, self._partials, self._more, self._counters, out,
+            num_outputs, self._bank.shape[1], place.down, place.up, num_low,
+            FIRST=first, SECOND=second, THIRD=third, WIDTH=place.width, STRETCH=stretch(place.width),
             ACTIVATION=activation, HAS_BIAS=bias is not None, num_warps=4, **dependent(True),
         )  # fmt: skip
         return out
@@ -141,22 +136,24 @@ class CudaSlots:
         """What the adapters of the rows add to a base product. is_chosen: these are the rows whose logits are
         wanted."""
         place, num_rows = self._layout.matrices[key], len(x)
-        size, splits = max_tiles(num_rows, self._num_slots), _splits(place)
+        size = max_tiles(num_rows, self._num_slots)
         if not size:
             return
-        x, tiles, parts = x.contiguous(), self._tiles[is_chosen], len(place.heights)
         first, second, third = (*place.heights, 0, 0)[:3]
-        pieces = sum(triton.cdiv(height, _OUTPUTS) for height in place.heights)
-        shared = (tiles, self._blocks, self._bank, self._partials, num_rows, self._bank.shape[1])
-        options = {"MAX_BLOCKS": self._max_blocks, "SPLITS": splits, "num_warps": 4, **dependent(num_rows <= _FEW)}
-        shrink_kernel[(size, parts * self._max_blocks, splits)](
-            x, *shared, place.down, WIDTH=place.width, STRETCH=_STRETCH, STEP=_STEP, **options
-        )
-        expand_kernel[(size, pieces)](
-            out, *shared, place.up, FIRST=first, SECOND=second, THIRD=third, OUTPUTS=_OUTPUTS, **options
-        )
+        num_low = size * len(place.heights) * _splits(place)
+        adapter_kernel[(num_low + size * _pieces(place, _OUTPUTS),)](
+            x.contiguous(), out, self._tiles[is_chosen], self._bank, self._partials, self._counters, num_rows, num_low,
+            self._bank.shape[1], place.down, place.up,
+            WIDTH=place.width, FIRST=first, SECOND=second, THIRD=third, MAX_BLOCKS=self._max_blocks, STRETCH=_STRETCH,
+            OUTPUTS=_OUTPUTS, num_warps=4, num_stages=1, **dependent(num_rows <= _FEW),
+        )  # fmt: skip
 
 
 def _splits(place: MatrixPlace) -> int:
     """Stretches of columns."""
     return triton.cdiv(place.width, _STRETCH)
+
+
+def _pieces(place: MatrixPlace, each: int) -> int:
+    """Of so many outputs of one part."""
+    return sum(triton.cdiv(height, each) for height in place.heights)

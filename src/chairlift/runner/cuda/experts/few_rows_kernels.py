@@ -77,21 +77,24 @@ def _products(
 ):  # fmt: skip
     """factor * x times lines of the weight, stretches added up -> [LINES, STRETCH], or half as wide of half bytes"""
     if IS_MXFP4:
-        BYTES: tl.constexpr = STRETCH // 2
-        in_stretch = tl.arange(0, BYTES)
-        columns = in_stretch // GROUP * (2 * GROUP) + in_stretch % GROUP
-        groups = tl.arange(0, BYTES // GROUP)
-        sums = tl.zeros([LINES, BYTES], dtype=tl.float32)
-        for low in tl.static_range(0, WIDTH, STRETCH):
-            is_byte = low // 2 + in_stretch < WIDTH // 2
-            is_group = groups + low // (2 * GROUP) < WIDTH // (2 * GROUP)
-            from_weight = weight + places[:, None] * (WIDTH // 2) + (low // 2 + in_stretch)[None, :]
-            from_scales = scales + places[:, None] * (WIDTH // (2 * GROUP)) + (groups + low // (2 * GROUP))[None, :]
-            packed = tl.load(from_weight, mask=is_line[:, None] & is_byte[None, :], other=0)
-            powers = tl.load(from_scales, mask=is_line[:, None] & is_group[None, :], other=0)
-            one, two = widened(packed, powers, LINES, BYTES)
-            sums += one * (factor * tl.load(x + columns + low, mask=is_byte, other=0.0).to(tl.float32))[None, :]
-            sums += two * (factor * tl.load(x + columns + low + GROUP, mask=is_byte, other=0.0).to(tl.float32))[None, :]
+        GROUPS: tl.constexpr = STRETCH // (2 * GROUP)
+        groups, in_group = tl.arange(0, GROUPS), tl.arange(0, GROUP)
+        sums = tl.zeros([LINES, GROUPS, GROUP], dtype=tl.float32)
+        for low in tl.static_range(0, WIDTH // (2 * GROUP), GROUPS):
+            is_group = low + groups < WIDTH // (2 * GROUP)
+            place = places[:, None] * (WIDTH // (2 * GROUP)) + (low + groups)[None, :]
+            mask = is_line[:, None] & is_group[None, :]
+            powers = tl.load(scales + place, mask=mask, other=0)
+            packed = tl.load(
+                weight + place[:, :, None] * GROUP + in_group[None, None, :], mask=mask[:, :, None], other=0,
+                eviction_policy="evict_first",
+            )  # fmt: skip
+            one, two = widened(packed, powers)
+            values = x + (low + groups)[:, None] * (2 * GROUP) + in_group[None, :]
+            first = factor * tl.load(values, mask=is_group[:, None], other=0.0).to(tl.float32)
+            second = factor * tl.load(values + GROUP, mask=is_group[:, None], other=0.0).to(tl.float32)
+            sums += one.to(tl.float32) * first[None, :, :] + two.to(tl.float32) * second[None, :, :]
+        sums = tl.reshape(sums, [LINES, STRETCH // 2])
     else:
         columns = tl.arange(0, STRETCH)
         sums = tl.zeros([LINES, STRETCH], dtype=tl.float32)

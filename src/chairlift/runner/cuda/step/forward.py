@@ -75,7 +75,6 @@ class Forward:
         ]
         model = self._model
         if has_adapters and self._slots is not None:
-            self._slots.begin()
             model = self._adapted
         return model.hidden(replace(batch, windows=tuple(views)) if views else batch, self._kv)
 
