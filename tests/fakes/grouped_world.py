@@ -70,15 +70,15 @@ class BothWays:
         return 1
 
     def submit(self, plan: StepPlan) -> None:
-        self._poison()
+        self._poison(plan)
         grouped, plain = self._runners
         grouped.submit(plan)
         plain.submit(plan._replace(window_tables=()))
 
-    def _poison(self) -> None:
-        """Blank pages, as the plan will find them, and the last page, which is no request's."""
-        pages = torch.tensor([*self._scheduler.pool._blank, self._scheduler.pool.num_blocks])
-        pages = pages.to(self._kv.tokens.device)
+    def _poison(self, plan: StepPlan) -> None:
+        """Pages that are blank, less those that the plan swaps out first, and the last page, which is no request's."""
+        blank = set(self._scheduler.pool._blank) - {source for source, _ in plan.swap_outs}
+        pages = torch.tensor([*blank, self._scheduler.pool.num_blocks], device=self._kv.tokens.device)
         for memory in {id(m): m for m in (*self._kv.keys, *self._kv.values)}.values():
             memory[pages] = torch.nan
 

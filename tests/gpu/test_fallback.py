@@ -60,15 +60,16 @@ def test_logits_of_captured_steps_are_those_of_transformers(tmp_path: Path, fami
             torch.testing.assert_close(rows[i, place], expected[place], atol=2e-3, rtol=2e-3)
 
 
-@pytest.mark.parametrize("family", ["gpt_neox", "cohere2", "olmoe", "deepseek_v3"])
-def test_steps_are_captured_and_answers_are_the_same_without(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, family: str
+# transformers' experts copy from the host, which no captured step can.
+@pytest.mark.parametrize(("family", "is_captured"), [("gpt_neox", 1), ("cohere2", 1), ("olmoe", 0), ("deepseek_v3", 0)])
+def test_steps_are_captured_where_they_can_be_and_answers_are_the_same_without(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, family: str, is_captured: bool
 ) -> None:
     make_twin(tmp_path, family)
     loaded = loaded_from(tmp_path)
     assert isinstance(loaded.runner, CudaRunner)
     captured, _ = answer(loaded)
-    assert "no more steps are captured" not in caplog.text
+    assert ("no more steps are captured" not in caplog.text) is bool(is_captured)
     loaded.runner.uses_graphs = False
     assert answer(loaded)[0] == captured
 

@@ -34,3 +34,13 @@ def test_the_logits_are_those_of_a_full_cache(monkeypatch: pytest.MonkeyPatch, e
     arrivals = {0: [make_samples(1, [1, 2, 3] * 4, 2, 3, temperature=0.0)], 2: [make_samples(3, [4, 5], 1, 8)]}
     kinds = run_both_ways(runners, kv, make_scheduler(limits, Preemption(), has_prefix_index=False), arrivals)
     assert kinds["compared"] >= 10
+
+
+def test_what_is_swapped_out_comes_back() -> None:
+    limits = Limits(vocab_size=17, max_model_len=32, block_size=2, num_blocks=40, max_running=4, max_step_tokens=12)
+    limits = grouped_limits(CONFIG, limits)
+    runners, kv = cuda_runners(CONFIG, limits, torch.float32, CPU, 80, exact=False)
+    preemption = Preemption(mode="swap", num_host_blocks=80)
+    arrivals = {0: [make_samples(1 + i, [1, 2, 3 + i] * 2, 1, 20, temperature=0.0) for i in range(4)]}
+    kinds = run_both_ways(runners, kv, make_scheduler(limits, preemption, has_prefix_index=False), arrivals)
+    assert kinds["swap"] > 0

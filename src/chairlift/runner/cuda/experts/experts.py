@@ -17,7 +17,8 @@ from chairlift.runner.cuda.target import stages_ahead
 from chairlift.runner.ops import Experts
 from chairlift.runner.torch import experts as torch_experts
 
-MAX_FEW = 4  # rows that seldom share an expert
+_MAX_FEW = 4  # rows that seldom share an expert
+_MAX_FEW_MXFP4 = 2
 _FEW = 64  # rows of a step whose kernels are launched before those ahead have finished
 _GATED_OUTPUTS, _DOWN_OUTPUTS = 2, 4  # of a program, of few rows
 _DOWN_STRETCH = 256  # of the inputs of one expert
@@ -72,13 +73,14 @@ def tile_of(num_rows: int, spec: ExpertsSpec, dtype: torch.dtype, exact: bool = 
 
 def kernel_kinds(num_rows: int, specs: Iterable[ExpertsSpec]) -> tuple[object, ...]:
     """The same for numbers of rows that launch the same kernels for these mixtures."""
-    return tuple((num_rows <= MAX_FEW, tile_of(num_rows, spec, torch.bfloat16)) for spec in specs)
+    few = num_rows <= _MAX_FEW, num_rows <= _MAX_FEW_MXFP4
+    return tuple((few, tile_of(num_rows, spec, torch.bfloat16)) for spec in specs)
 
 
 def add_experts(x: Tensor, experts: Experts, shared: Tensor | None, exact: bool) -> Tensor:
     """As `Ops.experts`."""
     ids, weights = choose(experts.router.logits(x), experts.rule, experts.correction)
-    if exact or len(x) > MAX_FEW:
+    if exact or len(x) > (_MAX_FEW if _matrices(experts).scales is None else _MAX_FEW_MXFP4):
         return by_expert(x, experts, ids, weights, shared, tile_of(len(x), experts.rule, x.dtype, exact))
     return by_row(x, experts, ids, weights, shared)
 

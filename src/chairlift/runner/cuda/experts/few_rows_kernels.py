@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
-from chairlift.runner.cuda.experts.mxfp4 import GROUP, widened
+from chairlift.runner.cuda.experts.mxfp4 import GROUP, widened_by_two
 from chairlift.runner.cuda.kernels import activated
 
 
@@ -89,7 +89,7 @@ def _products(
                 weight + place[:, :, None] * GROUP + in_group[None, None, :], mask=mask[:, :, None], other=0,
                 eviction_policy="evict_first",
             )  # fmt: skip
-            one, two = widened(packed, powers)
+            one, two = widened_by_two(packed, powers)
             values = x + (low + groups)[:, None] * (2 * GROUP) + in_group[None, :]
             first = factor * tl.load(values, mask=is_group[:, None], other=0.0).to(tl.float32)
             second = factor * tl.load(values + GROUP, mask=is_group[:, None], other=0.0).to(tl.float32)

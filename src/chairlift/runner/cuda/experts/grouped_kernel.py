@@ -46,25 +46,23 @@ def grouped_kernel(
     sums = tl.zeros([OUTPUTS, ROWS], dtype=tl.float32)
     if IS_MXFP4:
         # Half of the columns are in the low halves of bytes, the others in the high ones: each has its own product.
-        GROUPS: tl.constexpr = STRETCH // (2 * GROUP)
-        groups, in_group = tl.arange(0, GROUPS), tl.arange(0, GROUP)
-        half = tl.arange(0, STRETCH // 2)
-        from_x = x + (pairs // PAIRS)[:, None] * width + (half // GROUP * (2 * GROUP) + half % GROUP)[None, :]
-        from_scales = scales + places[:, None] * (width // (2 * GROUP)) + groups[None, :]
-        from_weight = weight + places[:, None, None] * (width // 2) + (groups[:, None] * GROUP + in_group)[None, :, :]
+        BYTES: tl.constexpr = STRETCH // 2
+        places_in = tl.arange(0, BYTES)
+        columns = places_in // GROUP * (2 * GROUP) + places_in % GROUP
+        from_x = x + (pairs // PAIRS)[:, None] * width + columns[None, :]
+        from_weight = weight + places[:, None] * (width // 2) + places_in[None, :]
+        from_scales = scales + places[:, None] * (width // (2 * GROUP)) + tl.arange(0, BYTES // GROUP)[None, :]
         for low in range(0, width, STRETCH):
-            is_group = low // (2 * GROUP) + groups < width // (2 * GROUP)
-            mask = is_output[:, None] & is_group[None, :]
-            powers = tl.load(from_scales + low // (2 * GROUP), mask=mask, other=0)
-            packed = tl.load(from_weight + low // 2, mask=mask[:, :, None], other=0)
-            one, two = widened(packed, powers)
-            is_there = is_row[:, None] & (low // 2 + half < width // 2)[None, :]
+            is_byte = low // 2 + places_in < width // 2
+            packed = tl.load(from_weight + low // 2, mask=is_output[:, None] & is_byte[None, :], other=0)
+            is_group = tl.arange(0, BYTES // GROUP) + low // (2 * GROUP) < width // (2 * GROUP)
+            powers = tl.load(from_scales + low // (2 * GROUP), mask=is_output[:, None] & is_group[None, :], other=0)
+            one, two = widened(packed, powers, OUTPUTS, BYTES)
+            is_there = is_row[:, None] & is_byte[None, :]
             values = tl.load(from_x + low, mask=is_there, other=0.0)
-            lines_of = tl.reshape(one, [OUTPUTS, STRETCH // 2]).to(values.dtype)
-            sums = tl.dot(lines_of, tl.trans(values), sums, input_precision="ieee")
+            sums = tl.dot(one.to(values.dtype), tl.trans(values), sums, input_precision="ieee")
             values = tl.load(from_x + low + GROUP, mask=is_there, other=0.0)
-            lines_of = tl.reshape(two, [OUTPUTS, STRETCH // 2]).to(values.dtype)
-            sums = tl.dot(lines_of, tl.trans(values), sums, input_precision="ieee")
+            sums = tl.dot(two.to(values.dtype), tl.trans(values), sums, input_precision="ieee")
     else:
         columns = tl.arange(0, STRETCH)
         from_x = x + (pairs // PAIRS)[:, None] * width + columns[None, :]

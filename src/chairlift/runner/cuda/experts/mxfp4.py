@@ -45,7 +45,21 @@ fma.rn.bf16x2 $3, wide, $6, none;
 
 
 @triton.jit
-def widened(packed, powers):
+def widened(packed, powers, LINES: tl.constexpr, BYTES: tl.constexpr):
+    """packed [LINES, BYTES], powers [LINES, BYTES / 16] -> numbers of the low halves and of the high ones, float32
+
+    For tensor cores: they were seen to go on reading what `widened_by_two` had written when it wrote anew."""
+    # A float of these bits of exponent is 2 ** (power - 127 + 126).
+    scale = ((powers.to(tl.int32) + 126) << 23).to(tl.float32, bitcast=True)
+    scale = tl.reshape(tl.broadcast_to(scale[:, :, None], [LINES, BYTES // GROUP, GROUP]), [LINES, BYTES])
+    wide = packed.to(tl.int32)
+    low = ((wide & 7) << 22) | ((wide & 8) << 28)
+    high = ((wide & 0x70) << 18) | ((wide & 0x80) << 24)
+    return low.to(tl.float32, bitcast=True) * scale, high.to(tl.float32, bitcast=True) * scale
+
+
+@triton.jit
+def widened_by_two(packed, powers):
     """packed [lines, groups, 16], powers [lines, groups] -> numbers of the low halves and of the high ones, bf16"""
     scale = ((powers.to(tl.int16) + 126) << 7).to(tl.bfloat16, bitcast=True)[:, :, None]
     if _HAS_ASSEMBLY:
