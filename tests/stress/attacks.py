@@ -235,7 +235,7 @@ FRAMES = (
 )
 PATHS = (
     "/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/models", "/tokenize",
-    "/detokenize", "/metrics", "/openapi.json",
+    "/detokenize", "/tokenizer_info", "/metrics", "/openapi.json",
     "/models/x", "/models/x/generate", "/models/x/generate_stream", "/serving/get_request_numbers", "/version",
     "//v1/models", "/v1//models", "/v1/models/", "/v1/./models", "/health/../v1/models", "/%76%31/models", "/V1/MODELS",
     "/v1/models%00", "/v1/models?x=/health", "/health/%2e%2e/v1/models", "/v1/models;/health",

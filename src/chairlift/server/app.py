@@ -46,6 +46,7 @@ _ROUTES = (
     Route("/v1/models/{name:path}", by_dialect(models.model, anthropic_models.model)),
     Route("/tokenize", models.tokenize, methods=["POST"]),
     Route("/detokenize", models.detokenize, methods=["POST"]),
+    Route("/tokenizer_info", models.tokenizer_info),
     Route("/health", health.health),
     Route("/health/live", health.live),
     Route("/health/ready", health.ready),

@@ -64,6 +64,7 @@ _OPENAI = (
         "post", "/detokenize", "detokenize", "Token ids to text",
         requests.DetokenizeRequest, objects.Text, example={"tokens": [1, 2, 3]},
     ),
+    Operation("get", "/tokenizer_info", "getTokenizer", "The tokenizer's own tokens", None, objects.TokenizerInfo),
 )  # fmt: skip
 _ANTHROPIC = (
     Operation(

@@ -48,6 +48,19 @@ async def test_tokenize_and_detokenize_are_each_other_s_inverse() -> None:
     assert (await world.post("/detokenize", {"tokens": body["tokens"]})).json() == {"prompt": "Hello wörld"}
 
 
+async def test_the_tokenizer_s_own_tokens_and_template_are_told() -> None:
+    world = HttpWorld()
+    body = (await world.get("/tokenizer_info")).json()
+    assert body["tokenizer_class"] and body["chat_template"] == world.tokenizer.chat_template
+    [end] = (await world.post("/tokenize", {"prompt": body["eos_token"], "add_special_tokens": False})).json()["tokens"]
+    assert end == world.tokenizer.eos_id
+
+
+async def test_a_template_of_the_operator_is_not_told() -> None:
+    body = (await HttpWorld(chat_template="{{ secret }}").get("/tokenizer_info")).json()
+    assert body["chat_template"] is None
+
+
 async def test_others_are_answered_while_many_tokens_are_spelled(monkeypatch: pytest.MonkeyPatch) -> None:
     world, may_end = HttpWorld(), threading.Event()
     monkeypatch.setattr(Tokenizer, "decode", lambda *_, **__: str(may_end.wait(HANG_S)))

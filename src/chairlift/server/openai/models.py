@@ -1,4 +1,4 @@
-"""The small routes: the root, models, tokenize, detokenize, version."""
+"""The small routes: the root, models, tokenize, detokenize, the tokenizer, version."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,13 +14,14 @@ from chairlift.server.context import ServerContext, context_of
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.exchange import json_response, read_request
 from chairlift.server.openai.logprobs import token_text
-from chairlift.server.openai.objects import ModelCard, ModelList, Text, Tokens, Version, Welcome
+from chairlift.server.openai.objects import ModelCard, ModelList, Text, TokenizerInfo, Tokens, Version, Welcome
 from chairlift.server.openai.reply import check_model
 from chairlift.server.openai.requests import DetokenizeRequest, TokenizeRequest
 from chairlift.server.openai.turns import chat_turn, turn_tokens
 
 T = TypeVar("T")
 _MANY = 4096
+_CLASS = "PreTrainedTokenizerFast"  # the class of transformers that reads the same files
 MAX_TOKENS = 262_144  # of a text to tokenize or detokenize; more if the context holds more
 
 
@@ -68,6 +69,17 @@ async def detokenize(http: Request) -> Response:
         raise InvalidRequest("tokens", f"token id {bad} is outside the vocabulary of {size}")
     decode = partial(context.tokenizer.decode, request.tokens, skip_special=False)
     return json_response(Text(prompt=await _in_thread(context, decode, len(request.tokens))))
+
+
+async def tokenizer_info(http: Request) -> Response:
+    context = context_of(http)
+    tokenizer = context.tokenizer
+    bos, eos = (
+        tokenizer.template_tokens.get(name) or (None if token_id is None else token_text(tokenizer, token_id))
+        for name, token_id in (("bos_token", tokenizer.bos_id), ("eos_token", tokenizer.eos_id))
+    )
+    template = tokenizer.chat_template if context.settings.chat_template is None else None
+    return json_response(TokenizerInfo(tokenizer_class=_CLASS, bos_token=bos, eos_token=eos, chat_template=template))
 
 
 async def version(http: Request) -> Response:

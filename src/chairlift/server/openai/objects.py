@@ -139,6 +139,15 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
 
 
+class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """`chat_template`: the model's own; one that the operator wrote is not told."""
+
+    tokenizer_class: str
+    bos_token: str | None
+    eos_token: str | None
+    chat_template: str | None
+
+
 class Version(msgspec.Struct, frozen=True, kw_only=True):
     version: str
 
