@@ -55,7 +55,7 @@ fit:
 $(VENV)/.runtime: $(SOURCES) | fit
 	@echo "Installing into $(VENV) in three steps; the first time takes minutes, most of them for downloads."
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	@echo "Step 1 of 3: torch, 0.2 GB; 3 GB where pip takes the build with CUDA, which README.md says how to avoid."
+	@echo "Step 1 of 3: torch, 0.2 GB; 3 GB where pip takes the build with CUDA, which docs/quickstart.md says how to avoid."
 	@$(PIP) torch  # first and alone, so that no other package chooses its build
 	@echo "Step 2 of 3: chairlift and what it needs, 35 MB; its native kernels are compiled, which may take a minute."
 	@$(PIP) --editable .

@@ -33,6 +33,8 @@ def test_prompts_are_completed_with_the_named_adapter(tiny_model: Path, tmp_path
     assert "".join(llm.stream(PROMPTS[0], PARAMS, lora_request="two")) == whole.outputs[0].text
     plain = LLM(str(tiny_model), kernels=kernels, dtype="float32", kv_memory="16MiB")
     assert tokens(plain.generate(PROMPTS, PARAMS)) == base
+    with pytest.raises(InvalidRequest, match=r"lora_request: must be the name of an adapter of LLM\(..., lora="):
+        llm.generate("a", lora_request=object())  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="'three' is not known; there are one, two, late"):
         llm.generate(PROMPTS, PARAMS, lora_request="three")
     with pytest.raises(InvalidRequest, match="give lora or lora_dir"):

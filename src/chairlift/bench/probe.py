@@ -46,6 +46,8 @@ def _find_api(address: Address, api_key: str) -> Api:
         return Api.COMPLETIONS
     if _get(address, "/serving/get_bs", api_key)[0] == 200:
         return Api.LLM_SERVING
+    if status in (401, 403):
+        raise InvalidConfig(f"{address} wants an API key (HTTP {status}{_after(said)}); give --api-key")
     raise InvalidConfig(
         f"{address} has neither /v1/models (HTTP {status}{_after(said)}) nor /serving/get_bs; give --api and --model"
     )

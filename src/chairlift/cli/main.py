@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if not given[0].startswith("-") and given[0] not in COMMANDS:
         parser.error(f"{given[0]} is no command{did_you_mean(given[0], COMMANDS)}; `chairlift` alone lists them")
-    options, unknown = parser.parse_known_args(given)
+    options, unknown = parser.parse_known_args([_dashed(each) for each in given])
     if unknown:
         _refuse(options.command, unknown)
     if logging.lastResort is not None:  # where no logging was set up, as a server does
@@ -57,6 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of the output is gone; without this Python complains again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _dashed(argument: str) -> str:
+    """--max_model_len as --max-model-len."""
+    name, equals, value = argument.partition("=")
+    return name.replace("_", "-") + equals + value if name.startswith("--") else argument
 
 
 def _refuse(command: CommandParser, unknown: Sequence[str]) -> None:

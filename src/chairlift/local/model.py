@@ -185,6 +185,8 @@ class LocalModel:
     def _adapter(self, name: str | None) -> Adapter | None:
         if name is None:
             return None
+        if not isinstance(name, str):
+            raise InvalidRequest("lora_request", "must be the name of an adapter of LLM(..., lora={name: path})")
         found = None if self._adapters is None else self._adapters.find(name)
         if found is None:
             known = ", ".join(self._adapters.names()) if self._adapters is not None else "none: give lora or lora_dir"

@@ -236,3 +236,9 @@ def test_an_unknown_command_is_one_line(name: str, close: str, capsys: pytest.Ca
         main([name])
     assert end.value.code == 2
     assert capsys.readouterr().err.endswith(f"error: {name} is no command{close}; `chairlift` alone lists them\n")
+
+
+def test_options_may_be_written_with_underscores(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--max_model_len=4_k", "--no_such_thing", "1"])
+    assert "unrecognized option: --no-such-thing" in capsys.readouterr().err

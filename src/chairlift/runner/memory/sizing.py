@@ -89,6 +89,7 @@ def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int
     if settings.host_memory < block_bytes:
         raise InvalidConfig(
             f"host_memory {settings.host_memory / _MIB:.1f} MiB does not hold one block of {block_bytes / _MIB:.1f} MiB"
+            "; a number alone is bytes, 4GiB is more"
         )
     return settings.host_memory // block_bytes
 
