@@ -312,6 +312,7 @@ class Settings:
     )
     compat: LlmServing = field(default_factory=LlmServing)
     warnings: tuple[str, ...] = ()  # to show at the start of the run
+    given: tuple[str, ...] = field(default=(), compare=False)  # options that a flag, a file or the environment has
 
     def __post_init__(self) -> None:
         check_consistent(self)

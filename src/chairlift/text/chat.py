@@ -36,7 +36,8 @@ def render(
 ) -> str:
     """Messages with calls, and `tools`, are as `responses.tools.history` prepares them."""
     if tokenizer.chat_template is None:
-        raise InvalidRequest("messages", "the model has no chat template; use /v1/completions")
+        way_out = "give one (--chat-template), or send text (/v1/completions, LLM.generate)"
+        raise InvalidRequest("messages", f"the model has no chat template; {way_out}")
     if continue_final_message and add_generation_prompt:
         raise InvalidRequest("continue_final_message", "cannot be combined with add_generation_prompt")
     extra = dict(template_kwargs or {})

@@ -39,6 +39,15 @@ def test_an_option_that_is_given_stays(tmp_path: Path, capsys: pytest.CaptureFix
     assert (settings.policy, settings.max_running) == ("fcfs", 8)
 
 
+def test_what_a_file_gives_stays_and_so_does_the_size_of_blocks_whose_number_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "given.yaml").write_text("policy: fcfs\nnum_blocks: 500\n")
+    assert tune(tmp_path, "--json", "--arrivals", "none", "--config", str(tmp_path / "given.yaml")) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert not {"policy", "block_size"} & set(result["default"]["choice"])
+
+
 def test_a_slo_that_nothing_meets_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     slo = ("--slo", "ttft_p50=10ms", "--arrivals", "none", "--max-running", "1")
     assert tune(tmp_path, *slo) == 1

@@ -31,6 +31,15 @@ _TITLES: dict[Group, str] = {
 }
 
 
+class _Once(argparse.Action):
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{self.option_strings[0]}: may be given once; put both into one file, or use flags")
+        setattr(namespace, self.dest, values)
+
+
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
     """MODEL, for a command whose flags have --model too."""
     parser.add_argument("which", nargs="?", metavar="MODEL", help=option_named("model").help)
@@ -39,8 +48,9 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
 def add_option_flags(parser: argparse.ArgumentParser, *groups: Group, without: Collection[str] = ()) -> None:
     """Adds --config and every option of these groups, except those that the command defines itself."""
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="read options from this YAML file, ours or llm-serving's"
-    )
+        "--config", type=Path, action=_Once, metavar="FILE",
+        help="read options from this YAML file, ours or llm-serving's",
+    )  # fmt: skip
     added = []
     has_argument = any(action.dest == "which" for action in parser._actions)
     for group in groups:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from chairlift.cli.inputs.flags import (
     add_model_argument,
     add_option_flags,
-    flags_of,
     parsed,
     positive,
     progress,
@@ -84,10 +83,9 @@ def run(options: argparse.Namespace) -> int:
     parse_arrivals(options.arrivals)
     items = tuple(items_from(options))
     _check_folder(options.out)
-    given = flags_of(options)
-    fixed = {
-        name for name, value in DEFAULTS.items() if given.get(name) is not None or getattr(settings, name) != value
-    }
+    fixed = {name for name, value in DEFAULTS.items() if name in settings.given or getattr(settings, name) != value}
+    if settings.num_blocks is not None:
+        fixed.add("block_size")  # as many blocks, but larger, would be more memory
     profiles, model, unverified = _profiles(options, settings, "threads" in fixed, _CALIBRATION_SHARE * seconds)
     profile = next(iter(profiles.values()))
     knobs = knobs_of(settings, profile, items, list(profiles) if len(profiles) > 1 else (), fixed)

@@ -90,11 +90,12 @@ def resolve(
     )
     warnings += (*ignored, *also_ignored)
     if translation is None:
-        return Settings(**values, warnings=warnings)
+        return Settings(**values, given=tuple(given), warnings=warnings)
     warnings += translation.warnings
     # A flag or a variable that asks for more than the model has stays a mistake.
     can_clip = flags.get("max_model_len") is None and "max_model_len" not in from_environment
-    return Settings(**values, compat=replace(translation.compat, can_clip_max_model_len=can_clip), warnings=warnings)
+    compat = replace(translation.compat, can_clip_max_model_len=can_clip)
+    return Settings(**values, given=tuple(given), compat=compat, warnings=warnings)
 
 
 def _as_flag(name: str) -> str:

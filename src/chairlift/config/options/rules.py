@@ -183,6 +183,10 @@ def _construct(name: str, make: Callable[[], T]) -> T:
 
 
 def _load(kind: RuleKind, module: str, attribute: str) -> type:
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(
+            f"cannot be loaded from {module}: give MODULE:Class of a module in this folder or on PYTHONPATH"
+        )
     if os.getcwd() not in sys.path:  # last: it never hides an installed module
         sys.path.append(os.getcwd())
     try:
