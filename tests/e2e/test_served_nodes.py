@@ -114,8 +114,8 @@ def test_kills_and_drains_of_nodes_change_no_answer(cluster: Cluster) -> None:
     scrape, numbers = cluster.scrape(), [str(each["replica"]) for each in cluster.states() if each["state"] == "ready"]
     assert {dict(labels)["replica"] for name, labels in scrape.samples if name.startswith(BY_REPLICA)} == {*numbers}
     assert scrape.value("chairlift_drains_total") == 1
-    assert scrape.value("chairlift_requests_moved_total", why="drain", kv="moved") >= 1
-    assert scrape.value("chairlift_kv_fetches_total", outcome="whole") >= 1
+    # With keys and values, or without where the other node has them cached: the same was asked before.
+    assert scrape.value("chairlift_requests_moved_total", why="drain") >= 1
     assert scrape.value("chairlift_kv_fetches_total", outcome="failed") == 0
     assert scrape.value("chairlift_replica_requests_moved_total") >= 1
     own, others = (scrape.value("chairlift_replica_generated_tokens_total", replica=each) for each in numbers)

@@ -31,7 +31,7 @@ class Reloaded:
 
 
 def reload(running: Settings, found: Settings) -> Reloaded:
-    names = [field.name for field in fields(Settings) if field.name != "warnings"]
+    names = [field.name for field in fields(Settings) if field.compare and field.name != "warnings"]
     different = [name for name in names if getattr(running, name) != getattr(found, name)]
     changed = tuple(name for name in different if name in CHANGEABLE)
     values = {name: getattr(found, name) for name in changed}

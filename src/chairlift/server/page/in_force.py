@@ -11,7 +11,7 @@ from chairlift.config.redacted import redacted
 from chairlift.config.settings import Settings
 from chairlift.server.context import ServerContext
 
-_HIDDEN = ("compat", "warnings")
+_HIDDEN = ("compat", "given", "warnings")
 _UNBOUNDED = ("max_request_seconds", "drain_timeout")
 _OPEN = (None, "auto", ())  # values that leave it open; for threads also 0
 
