@@ -22,9 +22,7 @@ def _options(engine: str, names: Iterable[Foreign], same: Iterable[str]) -> str:
     needless = [(_flags(each), _note(each)) for each in listed if each.is_needless]
     refused = [(_flags(each), _note(each)) for each in listed if not each.option and not each.is_needless]
     parts: Sequence[str] = (
-        "The same: "
-        + ", ".join(code(_flag(name)) for name in same)
-        + ". Several keys of `--api-key` are separated by commas.\n",
+        "The same: " + ", ".join(code(_flag(name)) for name in same) + ".\n",
         table((engine, "here", ""), aliases),
         "Not needed, and ignored with a warning:\n",
         table((engine, "why"), needless),

@@ -3,11 +3,13 @@
 Always: a command or an example that is not run has its reason in fakes/shown_reasons.py.
 """
 
+import gc
 import json
 import re
 import shlex
 import shutil
 import subprocess
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
@@ -129,3 +131,6 @@ def test_an_example_runs(block: Block, encoder: Path, request: pytest.FixtureReq
     else:
         code = code.replace(ENCODER, str(encoder))
     exec(compile(code, str(block.page), "exec"), {"LLM": LLM})
+    with warnings.catch_warnings():  # examples leave their clients open, whose sockets go with them
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

@@ -60,7 +60,7 @@ def test_logits_of_captured_steps_are_those_of_transformers(tmp_path: Path, fami
             torch.testing.assert_close(rows[i, place], expected[place], atol=2e-3, rtol=2e-3)
 
 
-# transformers' experts copy from the host, which no captured step can.
+# The mixtures of transformers 5.17 copy from the host, which no captured step can.
 @pytest.mark.parametrize(("family", "is_captured"), [("gpt_neox", 1), ("cohere2", 1), ("olmoe", 0), ("deepseek_v3", 0)])
 def test_steps_are_captured_where_they_can_be_and_answers_are_the_same_without(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, family: str, is_captured: bool

@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if not given[0].startswith("-") and given[0] not in COMMANDS:
         parser.error(f"{given[0]} is no command{did_you_mean(given[0], COMMANDS)}; `chairlift` alone lists them")
-    options, unknown = parser.parse_known_args([_dashed(each) for each in given])
+    end = given.index("--") if "--" in given else len(given)  # nothing after it is an option
+    options, unknown = parser.parse_known_args([*map(_dashed, given[:end]), *given[end:]])
     if unknown:
         _refuse(options.command, unknown)
     if logging.lastResort is not None:  # where no logging was set up, as a server does

@@ -242,6 +242,9 @@ def test_options_may_be_written_with_underscores(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         main(["serve", "--max_model_len=4_k", "--no_such_thing", "1"])
     assert "unrecognized option: --no-such-thing" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["serve", "one", "--", "--a_file"])
+    assert "--a_file" in capsys.readouterr().err
 
 
 def test_a_second_file_of_options_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,6 @@ from chairlift.config.redacted import redacted
 from chairlift.config.settings import Settings
 from chairlift.server.context import ServerContext
 
-_HIDDEN = ("compat", "given", "warnings")
 _UNBOUNDED = ("max_request_seconds", "drain_timeout")
 _OPEN = (None, "auto", ())  # values that leave it open; for threads also 0
 
@@ -29,7 +28,7 @@ def in_force(context: ServerContext) -> list[SettingRow]:
     chosen, limits = _chosen(context), context.client.info and context.client.info.limits
     rows = []
     for field in fields(Settings):
-        if field.name in _HIDDEN:
+        if not field.metadata:  # no option
             continue
         given = getattr(settings, field.name)
         is_open = given in _OPEN or (field.name == "threads" and not given)

@@ -22,7 +22,7 @@ from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_p
 
 ROWS = tl.constexpr(16)  # of a tile
 RANKS = tl.constexpr(16)  # of a block: the fewest that tensor cores take
-RECORD = tl.constexpr(2 + 16)  # of a tile
+RECORD = tl.constexpr(2 + ROWS.value)  # of a tile
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_low"])
