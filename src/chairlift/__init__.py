@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from chairlift.local.outputs import RequestOutput as RequestOutput
     from chairlift.local.outputs import ScoringOutput as ScoringOutput
     from chairlift.local.outputs import ScoringRequestOutput as ScoringRequestOutput
+    from chairlift.lora.request import LoRARequest as LoRARequest
     from chairlift.text.prompt_forms import TextPrompt as TextPrompt
     from chairlift.text.prompt_forms import TokensPrompt as TokensPrompt
     from chairlift.text.responses.reading.events import Content as Content
@@ -50,6 +51,7 @@ _MODULES = {
         "ScoringOutput",
         "ScoringRequestOutput",
     ),
+    "lora.request": ("LoRARequest",),
     "text.prompt_forms": ("TextPrompt", "TokensPrompt"),
     "text.responses.reading.events": ("Content", "Reasoning"),
     "text.responses.reading.gathered": ("ToolCall",),

@@ -16,6 +16,7 @@ from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.shared_switchboard import Request
 from chairlift.live.wire.stepping_thread import SteppingThread
 from chairlift.llm import Prompt
+from chairlift.local.adapters import AskedAdapter, adapter_of
 from chairlift.local.completing import Completing, MakeStream, RequestReading
 from chairlift.local.model import ChatOptions, LocalModel, Messages
 from chairlift.local.outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
@@ -49,14 +50,15 @@ class AsyncLLM(LocalModel):
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
-        lora_request: str | None = None,
+        lora_request: AskedAdapter = None,
     ) -> Outputs:
         """Outputs of one prompt as they come; the last one is `finished`. `sampling_params.output_kind` says what each
         shows: all so far, what is new, or all at once in the end."""
         asked = read_prompt(prompt)
         (params,) = self._params_for(sampling_params, 1)
         request = self._request(asked, params)
-        return self._outputs(asked, request, self._stream_of, request_id, self._adapter(lora_request))
+        adapter = adapter_of(self._adapters, lora_request)
+        return self._outputs(asked, request, self._stream_of, request_id, adapter)
 
     def chat(
         self,
@@ -64,7 +66,7 @@ class AsyncLLM(LocalModel):
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
-        lora_request: str | None = None,
+        lora_request: AskedAdapter = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
         **options: Unpack[ChatOptions],
@@ -73,7 +75,8 @@ class AsyncLLM(LocalModel):
         (params,) = self._params_for(sampling_params, 1)
         turn = self._turn(read_chat(messages), tools, tool_choice, options)
         request = self._turn_request(turn, params)
-        return self._outputs(request[0], request, self._turn_maker(turn), request_id, self._adapter(lora_request))
+        adapter = adapter_of(self._adapters, lora_request)
+        return self._outputs(request[0], request, self._turn_maker(turn), request_id, adapter)
 
     async def embed(
         self,

@@ -310,6 +310,7 @@ class Settings:
     save_logits: Path | None = _record(
         None, folder_path, "DIR", "new folder for the logits at every 100th position (see docs/verify.md)"
     )
+    takes_adapters: bool = False  # that are offered by path while it runs, in Python
     compat: LlmServing = field(default_factory=LlmServing)
     warnings: tuple[str, ...] = ()  # to show at the start of the run
     given: tuple[str, ...] = field(default=(), compare=False)  # options that a flag, a file or the environment has
@@ -332,7 +333,7 @@ class Settings:
     @property
     def has_adapters(self) -> bool:
         """Whether requests may have adapters."""
-        return bool(self.lora) or self.lora_dir is not None
+        return bool(self.lora) or self.lora_dir is not None or self.takes_adapters
 
     @property
     def has_others(self) -> bool:

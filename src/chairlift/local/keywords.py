@@ -23,6 +23,7 @@ _VALUES: dict[str, dict[Any, Any]] = {
     "pipeline_parallel_size": {1: None},
     "cpu_offload_gb": {0: None},
     "swap_space": {0: None, 4: None},  # its default
+    "enable_lora": {True: None, False: None},  # `LocalModel` sees to it
 }
 _TASKS = ("runner", "convert")  # where they say anything
 _OF_PARSERS = ("option_names",)  # what a script's parser knows beside the options

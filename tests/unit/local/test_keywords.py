@@ -63,5 +63,10 @@ def test_others_are_refused_with_the_way_out(given: dict[str, object], told: str
     assert str(caught.value).startswith(told)
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_adapters_are_switched_on_without_a_word(is_on: bool) -> None:
+    assert own_options({"enable_lora": is_on}) == {}
+
+
 def test_old_names_of_tasks_are_known() -> None:
     assert own_options({"task": "score"}) == {"task": "rerank"}
