@@ -1,4 +1,4 @@
-"""Chairlift: an LLM inference server. `LLM`, `AsyncLLM` and `SamplingParams` are the Python interface."""
+"""Chairlift: an LLM inference server. `LLM`, `AsyncLLM`, `LLMEngine` and `SamplingParams` are the Python interface."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from chairlift.engine_args import AsyncEngineArgs as AsyncEngineArgs
     from chairlift.engine_args import EngineArgs as EngineArgs
     from chairlift.llm import LLM as LLM
+    from chairlift.llm_engine import LLMEngine as LLMEngine
     from chairlift.local.model import Stats as Stats
     from chairlift.local.outputs import CompletionOutput as CompletionOutput
     from chairlift.local.outputs import EmbeddingOutput as EmbeddingOutput
@@ -40,6 +41,7 @@ _MODULES = {
     "core.params": ("SamplingParams",),
     "core.structured": ("Structured", "StructuredOutputsParams"),
     "llm": ("LLM",),
+    "llm_engine": ("LLMEngine",),
     "engine_args": ("AsyncEngineArgs", "EngineArgs"),
     "local.model": ("Stats",),
     "local.outputs": (
