@@ -40,7 +40,9 @@ def test_prompts_are_completed_with_the_named_adapter(tiny_model: Path, tmp_path
     assert tokens(plain.generate(PROMPTS, PARAMS)) == base
     with pytest.raises(InvalidRequest, match="'three' is not known; there are one, two, late"):
         llm.generate(PROMPTS, PARAMS, lora_request="three")
-    with pytest.raises(InvalidRequest, match="takes no adapters; make it with enable_lora=True, lora or lora_dir"):
+    with pytest.raises(
+        InvalidRequest, match="no adapters are taken; give lora or lora_dir, or in Python enable_lora=True"
+    ):
         plain.generate(PROMPTS, PARAMS, lora_request="one")
 
 
@@ -132,6 +134,8 @@ def test_the_command_line_names_an_adapter(
     assert (base[0], adapted[0]) == (0, 0) and base[1] != adapted[1]
     code, said, error = generate("--lora-dir", tmp_path, "--adapter", "sq")
     assert (code, said) == (2, "") and "--adapter: 'sq' is not known; there are sql" in error
+    code, said, error = generate("--adapter", "sql")
+    assert (code, said) == (2, "") and "--adapter: no adapters are taken; give lora or lora_dir" in error
 
 
 def test_what_cannot_be_served_is_refused_at_the_start(tiny_model: Path, tmp_path: Path) -> None:

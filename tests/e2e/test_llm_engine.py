@@ -125,7 +125,7 @@ def test_bad_requests_are_refused_and_leave_nothing(engine: LLMEngine) -> None:
         with pytest.raises(InvalidRequest) as caught:
             engine.add_request(name, prompt, params)  # type: ignore[arg-type]
         assert caught.value.field == field
-    with pytest.raises(InvalidRequest, match="takes no adapters; make it with enable_lora=True"):
+    with pytest.raises(InvalidRequest, match="no adapters are taken; .*in Python enable_lora=True"):
         engine.add_request("b", "Hello", GREEDY, lora_request=LoRARequest("a", 1, "a"))
     assert list(ended(engine)) == ["a"]
 

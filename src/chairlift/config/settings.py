@@ -110,8 +110,9 @@ class Settings:
     chat_template: str | None = _model(
         None, template_text, "FILE", "chat template, a Jinja file or its text (default: the model's own)"
     )
-    task: str = _server("auto", *_choice("auto", "generate", "embed", "rerank"),
-        "output of the model: text, vectors or scores of pairs; auto: by its files",
+    task: str = _server("auto", *_choice("auto", "generate", "pooling", "embed", "rerank"),
+        "output of the model: text, vectors (embed) or scores of pairs (rerank); auto: by its files; pooling: by its "
+        "files too, but vectors in place of text",
     )  # fmt: skip
     model_impl: str = _model(AUTO, *_choice(*MODEL_IMPLS),
         "implementation of the model: chairlift, or transformers, slower and for most others; auto: ours if it can",

@@ -8,7 +8,7 @@ from chairlift.lora.request import LoRARequest
 
 AskedAdapter = LoRARequest | str | None  # a name: of `lora`, of a folder in `lora_dir`, or of a LoRARequest before
 _FIELD = "lora_request"
-_TAKES_NONE = "this LLM takes no adapters; make it with enable_lora=True, lora or lora_dir"
+_TAKES_NONE = "no adapters are taken; give lora or lora_dir, or in Python enable_lora=True"
 
 
 def adapter_of(registry: AdapterRegistry | None, asked: AskedAdapter) -> Adapter | None:
