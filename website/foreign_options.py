@@ -19,8 +19,8 @@ def llama_cpp_options() -> str:
 def _options(engine: str, names: Iterable[Foreign], same: Iterable[str]) -> str:
     listed = list(names)
     aliases = [(_flags(each), code(_ours(each)), _note(each)) for each in listed if each.option]
-    needless = [(_flags(each), _note(each)) for each in listed if each.is_needless]
-    refused = [(_flags(each), _note(each)) for each in listed if not each.option and not each.is_needless]
+    needless = _by_note(each for each in listed if each.is_needless)
+    refused = _by_note(each for each in listed if not each.option and not each.is_needless)
     parts: Sequence[str] = (
         "The same: " + ", ".join(code(_flag(name)) for name in same) + ".\n",
         table((engine, "here", ""), aliases),
@@ -30,6 +30,14 @@ def _options(engine: str, names: Iterable[Foreign], same: Iterable[str]) -> str:
         table((engine, "what to do"), refused),
     )
     return "\n".join(parts)
+
+
+def _by_note(names: Iterable[Foreign]) -> list[tuple[str, str]]:
+    """A row for each note, with all that have it."""
+    rows: dict[str, list[str]] = {}
+    for each in names:
+        rows.setdefault(_note(each), []).append(_flags(each))
+    return [(", ".join(flags), note) for note, flags in rows.items()]
 
 
 def _ours(foreign: Foreign) -> str:

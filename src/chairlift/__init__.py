@@ -1,4 +1,4 @@
-"""Chairlift: an LLM inference server. `LLM`, `AsyncLLM` and `SamplingParams` are the Python interface."""
+"""Chairlift: an LLM inference server. `LLM`, `AsyncLLM`, `LLMEngine` and `SamplingParams` are the Python interface."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from chairlift.engine_args import AsyncEngineArgs as AsyncEngineArgs
     from chairlift.engine_args import EngineArgs as EngineArgs
     from chairlift.llm import LLM as LLM
+    from chairlift.llm_engine import LLMEngine as LLMEngine
     from chairlift.local.model import Stats as Stats
     from chairlift.local.outputs import CompletionOutput as CompletionOutput
     from chairlift.local.outputs import EmbeddingOutput as EmbeddingOutput
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from chairlift.local.outputs import RequestOutput as RequestOutput
     from chairlift.local.outputs import ScoringOutput as ScoringOutput
     from chairlift.local.outputs import ScoringRequestOutput as ScoringRequestOutput
+    from chairlift.lora.request import LoRARequest as LoRARequest
     from chairlift.text.prompt_forms import TextPrompt as TextPrompt
     from chairlift.text.prompt_forms import TokensPrompt as TokensPrompt
     from chairlift.text.responses.reading.events import Content as Content
@@ -39,6 +41,7 @@ _MODULES = {
     "core.params": ("SamplingParams",),
     "core.structured": ("Structured", "StructuredOutputsParams"),
     "llm": ("LLM",),
+    "llm_engine": ("LLMEngine",),
     "engine_args": ("AsyncEngineArgs", "EngineArgs"),
     "local.model": ("Stats",),
     "local.outputs": (
@@ -50,6 +53,7 @@ _MODULES = {
         "ScoringOutput",
         "ScoringRequestOutput",
     ),
+    "lora.request": ("LoRARequest",),
     "text.prompt_forms": ("TextPrompt", "TokensPrompt"),
     "text.responses.reading.events": ("Content", "Reasoning"),
     "text.responses.reading.gathered": ("ToolCall",),

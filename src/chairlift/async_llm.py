@@ -10,13 +10,13 @@ from contextlib import aclosing
 from typing import Any, Self, Unpack
 
 from chairlift.build import ResolvedModel
-from chairlift.core.output_kind import RequestOutputKind
 from chairlift.core.params import SamplingParams
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.shared_switchboard import Request
 from chairlift.live.wire.stepping_thread import SteppingThread
 from chairlift.llm import Prompt
-from chairlift.local.completing import Completing, MakeStream, RequestReading
+from chairlift.local.adapters import AskedAdapter, adapter_of
+from chairlift.local.completing import Completing, MakeStream
 from chairlift.local.model import ChatOptions, LocalModel, Messages
 from chairlift.local.outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
 from chairlift.text.prompt_forms import TokenIds, read_chat, read_prompt
@@ -49,14 +49,15 @@ class AsyncLLM(LocalModel):
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
-        lora_request: str | None = None,
+        lora_request: AskedAdapter = None,
     ) -> Outputs:
         """Outputs of one prompt as they come; the last one is `finished`. `sampling_params.output_kind` says what each
         shows: all so far, what is new, or all at once in the end."""
         asked = read_prompt(prompt)
         (params,) = self._params_for(sampling_params, 1)
         request = self._request(asked, params)
-        return self._outputs(asked, request, self._stream_of, request_id, self._adapter(lora_request))
+        adapter = adapter_of(self._adapters, lora_request)
+        return self._outputs(asked, request, self._stream_of, request_id, adapter)
 
     def chat(
         self,
@@ -64,7 +65,7 @@ class AsyncLLM(LocalModel):
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
-        lora_request: str | None = None,
+        lora_request: AskedAdapter = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
         **options: Unpack[ChatOptions],
@@ -73,7 +74,8 @@ class AsyncLLM(LocalModel):
         (params,) = self._params_for(sampling_params, 1)
         turn = self._turn(read_chat(messages), tools, tool_choice, options)
         request = self._turn_request(turn, params)
-        return self._outputs(request[0], request, self._turn_maker(turn), request_id, self._adapter(lora_request))
+        adapter = adapter_of(self._adapters, lora_request)
+        return self._outputs(request[0], request, self._turn_maker(turn), request_id, adapter)
 
     async def embed(
         self,
@@ -105,10 +107,6 @@ class AsyncLLM(LocalModel):
         request_id: str | None,
         adapter: Adapter | None,
     ) -> Outputs:
-        params = request[1]
-        kind = params.output_kind
-        if params.best_of or params.beam_width:  # the best are known in the end
-            kind = RequestOutputKind.FINAL_ONLY
         subscription = self._stepping.ask(request, adapter)
         try:
             end_sample = self._shared.end_sample
@@ -119,17 +117,9 @@ class AsyncLLM(LocalModel):
                 async for outputs in arriving:
                     for output in outputs:
                         completing.take(output)
-                    if (shown := _shown(reading, kind)) is not None:
+                    if (shown := reading.shown()) is not None:
                         yield shown
                     if completing.is_over:
                         return
         finally:
             self._stepping.drop(subscription)
-
-
-def _shown(reading: RequestReading, kind: RequestOutputKind) -> RequestOutput | None:
-    """None: nothing yet, or nothing new."""
-    if kind is RequestOutputKind.FINAL_ONLY:
-        return reading.output if reading.output.finished else None
-    shown = reading.news() if kind is RequestOutputKind.DELTA else reading.so_far()
-    return shown if any(output.token_ids for output in shown.outputs) else None

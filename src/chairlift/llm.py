@@ -10,6 +10,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.shared_switchboard import Request
+from chairlift.local.adapters import AskedAdapter, adapter_of, adapters_of
 from chairlift.local.completing import Completing, MakeStream, Stream, raise_failure
 from chairlift.local.model import ChatOptions, LocalModel, Messages, Params
 from chairlift.local.outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
@@ -35,27 +36,28 @@ class LLM(LocalModel):
         prompts: str | Mapping[str, Any] | Sequence[Prompt],
         sampling_params: Params | None = None,
         use_tqdm: UseTqdm = None,
-        lora_request: str | None = None,
+        lora_request: AskedAdapter | Sequence[AskedAdapter] = None,
     ) -> list[RequestOutput]:
         """Completes all prompts in one batch; a prompt that cannot be served raises before any runs.
 
         Each has `sampling_params.n` outputs: independent ones, the most probable of `best_of`, or the best of a beam
         search (`SamplingParams(beam_width=4, n=2)`), best first. They share blocks of common prefixes; see `stats`.
-        `use_tqdm`: a progress bar; None: in terminals and notebooks. `lora_request`: the name of one of `lora`, or of a
-        folder in `lora_dir`.
+        `use_tqdm`: a progress bar; None: in terminals and notebooks. `lora_request`: a `LoRARequest`, or the name
+        of an adapter that is known, for all prompts; or a list of one for each.
         """
         asked = read_prompts(prompts)
         each = self._params_for(sampling_params, len(asked))
         requests = [self._request(prompt, params) for prompt, params in zip(asked, each, strict=True)]
         makers = [self._stream_of] * len(requests)
-        return self._completed(asked, requests, makers, use_tqdm, self._adapter(lora_request))
+        adapters = adapters_of(self._adapters, lora_request, len(requests))
+        return self._completed(asked, requests, makers, use_tqdm, adapters)
 
     def chat(
         self,
         messages: Messages | Sequence[Messages],
         sampling_params: Params | None = None,
         use_tqdm: UseTqdm = None,
-        lora_request: str | None = None,
+        lora_request: AskedAdapter | Sequence[AskedAdapter] = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
@@ -69,17 +71,18 @@ class LLM(LocalModel):
         requests = [self._turn_request(turn, params) for turn, params in zip(turns, each, strict=True)]
         makers = [self._turn_maker(turn) for turn in turns]
         prompts = [tokens for tokens, _, _ in requests]
-        return self._completed(prompts, requests, makers, use_tqdm, self._adapter(lora_request))
+        adapters = adapters_of(self._adapters, lora_request, len(requests))
+        return self._completed(prompts, requests, makers, use_tqdm, adapters)
 
     def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, lora_request: str | None = None
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, lora_request: AskedAdapter = None
     ) -> Generator[str, None, None]:
         """The text in pieces. Closing the stream frees the request.
 
         Several streams may be read in turn; each step serves all of them.
         """
         request = self._request(read_prompt(prompt), self._params_of_one(sampling_params))
-        adapter = self._adapter(lora_request)
+        adapter = adapter_of(self._adapters, lora_request)
         return self._streamed(request, self._text_stream(request), lambda text: [text] if text else [], adapter)
 
     def stream_chat(
@@ -89,7 +92,7 @@ class LLM(LocalModel):
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
         *,
-        lora_request: str | None = None,
+        lora_request: AskedAdapter = None,
         **options: Unpack[ChatOptions],
     ) -> Generator[Piece, None, None]:
         """As `chat` for one conversation, in pieces, in the order of the answer: `Reasoning` and `Content`, each with a
@@ -97,7 +100,7 @@ class LLM(LocalModel):
         params = self._params_of_one(sampling_params)
         turn = self._turn(read_chat(messages), tools, tool_choice, options)
         request = self._turn_request(turn, params)
-        stream, adapter = self._turn_maker(turn)(request), self._adapter(lora_request)
+        stream, adapter = self._turn_maker(turn)(request), adapter_of(self._adapters, lora_request)
         assert stream is not None  # `_params_of_one` has seen to it
         if isinstance(stream, TextStream):
             return self._streamed(request, stream, lambda text: [Content(text)] if text else [], adapter)
@@ -141,7 +144,7 @@ class LLM(LocalModel):
         self, request: Request, stream: Stream, read: Callable[[str], Iterable[T]], adapter: Adapter | None
     ) -> Generator[T, None, None]:
         """`read` is given what each push to the stream returns."""
-        with self._shared.asking([request], adapter) as reader:
+        with self._shared.asking([request], [adapter]) as reader:
             for output in self._shared.outputs(reader):
                 raise_failure(output)
                 if output.token is None:
@@ -159,10 +162,10 @@ class LLM(LocalModel):
         requests: list[Request],
         makers: Sequence[MakeStream],
         use_tqdm: UseTqdm,
-        adapter: Adapter | None,
+        adapters: list[Adapter | None],
     ) -> list[RequestOutput]:
         total = sum(params.num_samples for _, params, _ in requests)
-        asking = self._shared.asking(requests, adapter)
+        asking = self._shared.asking(requests, adapters)
         with asking as reader, progress_bar(use_tqdm, total) as bar:
             completing = Completing(prompts, requests, reader.keys, makers, self.tokenizer, self._shared.end_sample)
             for output in self._shared.outputs(reader):

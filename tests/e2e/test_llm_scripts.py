@@ -179,6 +179,17 @@ def test_several_one_after_the_other_take_the_memory_of_one(tiny_model: Path) ->
     assert max(after[1:]) - after[0] < 50 * 2**20
 
 
+@pytest.mark.parametrize("words", [{"runner": "pooling"}, {"task": "embed"}, {"runner": "pooling", "convert": "embed"}])
+def test_a_model_that_makes_text_makes_vectors_where_vllm_s_words_say_so(
+    tiny_model: Path, words: dict[str, str]
+) -> None:
+    with LLM(str(tiny_model), kernels="torch", dtype="float32", enforce_eager=False, **words) as made:
+        (output,) = made.embed("Hello")
+        with pytest.raises(InvalidRequest, match="makes vectors or scores and no text"):
+            made.generate("Hello")
+    assert np.linalg.norm(np.asarray(output)) == pytest.approx(1.0, abs=1e-4)
+
+
 def test_vectors_are_arrays_to_numpy(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "encoder", has_head=False)
     with LLM(str(folder), dtype="float32", runner="pooling", kernels="torch") as made:

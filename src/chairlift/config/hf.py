@@ -93,7 +93,9 @@ def _quantised(config: Fields, known: tuple[str, ...]) -> str | None:
         return None
     method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
     if method not in known:
-        raise InvalidConfig(f"{config.origin}: quantization_config ({method}) is not supported")
+        raise InvalidConfig(
+            f"{config.origin}: quantization_config ({method}) is not supported; take one without, and --quantize"
+        )
     return str(method)
 
 

@@ -110,8 +110,9 @@ class Settings:
     chat_template: str | None = _model(
         None, template_text, "FILE", "chat template, a Jinja file or its text (default: the model's own)"
     )
-    task: str = _server("auto", *_choice("auto", "generate", "embed", "rerank"),
-        "output of the model: text, vectors or scores of pairs; auto: by its files",
+    task: str = _server("auto", *_choice("auto", "generate", "pooling", "embed", "rerank"),
+        "output of the model: text, vectors (embed) or scores of pairs (rerank); auto: by its files; pooling: by its "
+        "files too, but vectors in place of text",
     )  # fmt: skip
     model_impl: str = _model(AUTO, *_choice(*MODEL_IMPLS),
         "implementation of the model: chairlift, or transformers, slower and for most others; auto: ours if it can",
@@ -310,6 +311,7 @@ class Settings:
     save_logits: Path | None = _record(
         None, folder_path, "DIR", "new folder for the logits at every 100th position (see docs/verify.md)"
     )
+    takes_adapters: bool = False  # that are offered by path while it runs, in Python
     compat: LlmServing = field(default_factory=LlmServing)
     warnings: tuple[str, ...] = ()  # to show at the start of the run
     given: tuple[str, ...] = field(default=(), compare=False)  # options that a flag, a file or the environment has
@@ -332,7 +334,7 @@ class Settings:
     @property
     def has_adapters(self) -> bool:
         """Whether requests may have adapters."""
-        return bool(self.lora) or self.lora_dir is not None
+        return bool(self.lora) or self.lora_dir is not None or self.takes_adapters
 
     @property
     def has_others(self) -> bool:

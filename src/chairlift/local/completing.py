@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from chairlift.core.errors import ChairliftError, InvalidRequest
+from chairlift.core.output_kind import RequestOutputKind
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, best_samples
 from chairlift.live.wire.messages import Output
@@ -150,6 +151,14 @@ class RequestReading:
         if not self.open:
             self._complete()
         return True
+
+    def shown(self) -> RequestOutput | None:
+        """As the parameters' `output_kind` says; None: nothing yet, or nothing new."""
+        params, kind = self._params, self._params.output_kind
+        if kind is RequestOutputKind.FINAL_ONLY or params.best_of or params.beam_width:  # the best are known in the end
+            return self.output if self.output.finished else None
+        shown = self.news() if kind is RequestOutputKind.DELTA else self.so_far()
+        return shown if any(output.token_ids for output in shown.outputs) else None
 
     def so_far(self) -> RequestOutput:
         return replace(self.output, outputs=[sample.so_far() for sample in self.samples])

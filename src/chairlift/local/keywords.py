@@ -7,24 +7,44 @@ is ignored with a warning, or one that is refused with what to use instead.
 from collections.abc import Mapping
 from typing import Any
 
+from chairlift.config.embedding.declared import POOLING
+from chairlift.config.options.foreign.table import BY_NAME
 from chairlift.core.errors import InvalidConfig
 
-# Values of ours for values of vLLM's; None: as not given.
+# Values of ours for values of vLLM's.
 _VALUES: dict[str, dict[Any, Any]] = {
     "dtype": {"half": "float16", "float": "float32"},
-    "quantization": {"gguf": None},
-    "load_format": {"safetensors": None, "hf": None, "gguf": None},
     "task": {"embedding": "embed", "score": "rerank"},
-    "runner": {"auto": None, "pooling": None},  # by the model's files
-    "convert": {"auto": None, "none": None},
-    "generation_config": {"auto": None},
-    "tokenizer_mode": {"auto": None},
-    "skip_tokenizer_init": {False: None},
-    "pipeline_parallel_size": {1: None},
-    "cpu_offload_gb": {0: None},
-    "swap_space": {0: None, 4: None},  # its default
 }
-_TASKS = ("runner", "convert")  # where they say anything
+# Values that ask for nothing, most of them vLLM's defaults.
+_NOTHING: dict[str, tuple[Any, ...]] = {
+    "quantization": ("gguf",),
+    "load_format": ("safetensors", "hf", "gguf"),
+    "max_model_len": ("auto", -1),
+    "model_impl": ("vllm",),
+    "runner": ("auto",),
+    "convert": ("auto", "none"),
+    "generation_config": ("auto",),
+    "tokenizer_mode": ("auto",),
+    "config_format": ("auto",),
+    "hf_token": (True,),  # the one that is stored is always used
+    "pipeline_parallel_size": (1,),
+    "prefill_context_parallel_size": (1,),
+    "decode_context_parallel_size": (1,),
+    "nnodes": (1,),
+    "cpu_offload_gb": (0,),
+    "offload_backend": ("auto",),
+    "offload_group_size": (0,),
+    "offload_num_in_group": (1,),
+    "offload_prefetch_step": (1,),
+    "swap_space": (0, 4),
+    "logprobs_mode": ("raw_logprobs",),
+    "lora_dtype": ("auto",),
+    "worker_cls": ("auto",),
+    "enable_lora": (True, False),  # `LocalModel` sees to it
+}
+_TASKS = ("runner", "convert", "task")
+_ON = ("enable_chunked_prefill", "async_scheduling")  # where False asks for something
 _OF_PARSERS = ("option_names",)  # what a script's parser knows beside the options
 
 
@@ -32,14 +52,27 @@ def own_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Without what is None, or asks for nothing."""
     found: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _OF_PARSERS or (name == "tokenizer" and value == given.get("model")):
-            continue
-        is_plain = isinstance(value, str | int | float)
-        own = _VALUES.get(name, {}).get(value, value) if is_plain else value or None
-        if own is None:
-            continue
-        option = "task" if name in _TASKS else name
-        if option in found:
-            raise InvalidConfig(f"{name}: runner, convert and task say the same; give one of them")
-        found[option] = own
-    return found
+        if not _asks_for_nothing(name, value, given):
+            found[name] = _VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
+    tasks = [found.pop(name) for name in _TASKS if name in found]
+    return found | ({"task": _task(tasks)} if tasks else {})
+
+
+def _asks_for_nothing(name: str, value: Any, given: Mapping[str, Any]) -> bool:
+    if value is None or name in _OF_PARSERS or (name == "tokenizer" and value == given.get("model")):
+        return True
+    if not isinstance(value, str | int | float):
+        return not value
+    foreign = BY_NAME.get(name)
+    if value in (False, "") and foreign is not None and not foreign.option and name not in _ON:
+        return True
+    return value in _NOTHING.get(name, ())
+
+
+def _task(said: list[Any]) -> Any:
+    """The one that `runner`, `convert` and `task` say; pooling is made more exact by another."""
+    exact = [task for task in dict.fromkeys(said) if task != POOLING]
+    if len(exact) > 1 or (POOLING in said and "generate" in exact):
+        told = " and ".join(map(str, dict.fromkeys(said)))
+        raise InvalidConfig(f"task: runner, convert and task say {told}; give one of them")
+    return exact[0] if exact else POOLING

@@ -21,9 +21,9 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import PARAMS, SamplingParams
-from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.live.wire.switchboard import Switchboard
+from chairlift.local.adapters import AskedAdapter, adapter_of
 from chairlift.local.completing import MakeStream, Stream
 from chairlift.local.embeddings import Embedding
 from chairlift.local.keywords import own_options
@@ -77,6 +77,7 @@ class LocalModel:
         """`options` are those of the command line, with underscores: max_running=64, dtype="float32", ..., or vLLM's.
         `config`: a YAML file of more."""
         settings = resolve(own_options({"model": model, **options}), None if config is None else Path(config))
+        settings = replace(settings, takes_adapters=bool(options.get("enable_lora")))
         for warning in settings.warnings:
             _log.warning(warning)
         self._start(find_model(settings))
@@ -178,20 +179,9 @@ class LocalModel:
             raise InvalidRequest("model", 'makes text; for vectors of it use LLM(..., task="embed")')
         return self._embedding
 
-    def check_adapter(self, name: str | None) -> None:
+    def check_adapter(self, asked: AskedAdapter) -> None:
         """Raises `InvalidRequest` where there is no adapter of this name, and `InvalidConfig` where it is broken."""
-        self._adapter(name)
-
-    def _adapter(self, name: str | None) -> Adapter | None:
-        if name is None:
-            return None
-        if not isinstance(name, str):
-            raise InvalidRequest("lora_request", "must be the name of an adapter of LLM(..., lora={name: path})")
-        found = None if self._adapters is None else self._adapters.find(name)
-        if found is None:
-            known = ", ".join(self._adapters.names()) if self._adapters is not None else "none: give lora or lora_dir"
-            raise InvalidRequest("lora_request", f"{name!r} is not known; there are {known}")
-        return found
+        adapter_of(self._adapters, asked)
 
     def _params_for(self, params: Params | None, count: int) -> list[SamplingParams]:
         """Copies that are checked again: the caller may have changed theirs, or may do so later."""

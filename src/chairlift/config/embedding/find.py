@@ -10,7 +10,7 @@ from typing import Any
 
 from chairlift.config.embedding import bert, modernbert
 from chairlift.config.embedding.bert import EncoderFamily
-from chairlift.config.embedding.declared import EMBED, RERANK, AnswerTokens, EmbeddingConfig
+from chairlift.config.embedding.declared import EMBED, POOLING, RERANK, AnswerTokens, EmbeddingConfig
 from chairlift.config.embedding.sentence_transformers import Found, read_modules
 from chairlift.config.families.reading import refuse_true
 from chairlift.config.families.unread import check_unread
@@ -27,6 +27,7 @@ _WITH_HEAD = "ForSequenceClassification"
 _ENCODERS = {
     family.architecture + ending: family for family in FAMILIES for ending in (*_WITHOUT_HEAD, _WITH_HEAD)
 }  # by architecture in config.json
+_BY_FILES = ("auto", POOLING)
 _YES_NO = AnswerTokens(true="yes", false="no")
 _IDENTITY = "Identity"
 _ENOUGH = 10**9  # tokenizers without a limit name a larger one
@@ -48,8 +49,9 @@ def load_for_task(source: Source, settings: Settings) -> ModelConfig:
     found = read_modules(source.folder) if source.kind == "folder" else None
     if family is not None:
         return _encoder(source, values, family, found, task)
-    if task == "auto":
-        task = "generate" if found is None else EMBED if found.answer is None else RERANK
+    if task in _BY_FILES:
+        without_files = EMBED if task == POOLING else "generate"
+        task = without_files if found is None else EMBED if found.answer is None else RERANK
     config = load_model_config(source, settings)
     return config if task == "generate" else _decoder(source, config, found, task)
 
@@ -65,7 +67,7 @@ def _encoder(
     config, architecture = Fields(str(source.folder / "config.json"), values), _architecture(values)
     num_labels = _num_labels(config) if architecture.endswith(_WITH_HEAD) else 0
     own = RERANK if num_labels else EMBED
-    if task not in ("auto", own):
+    if task not in (*_BY_FILES, own):
         raise InvalidConfig(f"task {task}: {architecture} is for {own}; use --task {own}, or leave --task out")
     if num_labels > 1:
         raise config.bad("id2label", "must have one label: only scores of pairs are made, not classes")

@@ -13,7 +13,9 @@ def for_embedding(settings: Settings) -> Settings:
     if settings.roles is not None:
         raise InvalidConfig("roles: a model that makes vectors or scores has no decodes; leave --roles out")
     if settings.has_adapters:
-        raise InvalidConfig("lora: adapters are for models that make text; leave --lora and --lora-dir out")
+        raise InvalidConfig(
+            "lora: adapters are for models that make text; leave --lora, --lora-dir and enable_lora out"
+        )
     return replace(
         settings,
         prefix_cache=False,  # every position of an input sees the whole of it

@@ -148,7 +148,9 @@ def _parse(given: Mapping[str, object], said: Callable[[str], str], sections: It
         name = str(key).replace("-", "_")
         if name not in _BY_NAME:
             known = [*_BY_NAME, *(section for section in sections if section not in given)]
-            raise InvalidConfig(f"{said(str(key))}: unknown option{did_you_mean(name, known)}")
+            raise InvalidConfig(
+                f"{said(str(key))}: unknown option{did_you_mean(name, known)}; `chairlift serve --help` has all"
+            )
         if value is None:
             continue
         try:

@@ -4,15 +4,16 @@
 
 Always: a name that is offered was checked against the model. Every load has a number of its own, drawn at random, so a
 reload meets no prefix of the one before, and two servers that share an engine never mean the same. Only folders below
-the adapters' folder are loaded while the server runs, through no symbolic link. Changes are made under a lock, and seen
-by all front ends at once.
+the adapters' folder are loaded while the server runs, through no symbolic link; in Python, any that the caller offers.
+Changes are made under a lock, and seen by all front ends at once.
 """
 
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 
@@ -49,6 +50,7 @@ class AdapterRegistry:
         self._check = check
         self._seen: tuple[int, ...] = ()
         self._offer = _Offer()
+        self._threads = Lock()  # of one process
 
     def start(self, named: tuple[tuple[str, Path], ...]) -> None:
         """Offers adapters that were given by name; once, before all front ends."""
@@ -87,6 +89,27 @@ class AdapterRegistry:
                 raise InvalidConfig(f"lora_name: {name} is loaded already; load_inplace takes its place")
             unloaded = [each for each in offer.unloaded if each != name]
             self._write(_Offer({**offer.offered, name: adapter}, unloaded))
+        return adapter
+
+    def offer(self, name: str, path: str, in_place: bool) -> Adapter:
+        """Offers any folder by this name, unless it has it already: for callers with the rights of this process."""
+        self._check_name(name)
+        folder = Path(path).expanduser().resolve()
+        self.find(name)  # the adapters' folder may have it
+        with self._changing():
+            offer = self._read()
+            known = offer.offered.get(name)
+            if known is not None and not in_place:
+                if known.path != str(folder):
+                    raise InvalidConfig(
+                        f"lora_path: {name} is {known.path} already, not {folder}; give another lora_name, or "
+                        "load_inplace=True"
+                    )
+                return known
+            if not folder.is_dir():
+                raise InvalidConfig(f"lora_path: {path[:_MAX_NAME]!r} is no folder; give one that peft has saved")
+            adapter = self._checked(name, folder)
+            self._write(_Offer({**offer.offered, name: adapter}, offer.unloaded))
         return adapter
 
     def remove(self, name: str) -> Adapter:
@@ -141,7 +164,7 @@ class AdapterRegistry:
             raise InvalidConfig(f"lora_path: {path[:_MAX_NAME]!r} {error}") from None
 
     def _changing(self) -> AbstractContextManager[object]:
-        return nullcontext() if self._file is None else locked(self._file.with_suffix(".lock"))
+        return self._threads if self._file is None else locked(self._file.with_suffix(".lock"))
 
     def _read(self) -> _Offer:
         if self._file is None:

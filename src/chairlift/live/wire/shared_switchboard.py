@@ -63,13 +63,13 @@ class SharedSwitchboard:
 
     @contextmanager
     def asking(
-        self, requests: Sequence[Request] | Sequence[RequestWith], adapter: Adapter | None = None
+        self, requests: Sequence[Request] | Sequence[RequestWith], adapters: Sequence[Adapter | None] | None = None
     ) -> Iterator[Subscription]:
-        """Submits requests; the end of the context drops them."""
+        """Submits requests; the end of the context drops them. `adapters`: of each; None: none has one."""
         subscription = Subscription([])
         self.switchboard  # noqa: B018  (raises where it is closed)
         try:
-            self.do(partial(self._submit, subscription, self._messages(subscription, requests, adapter)))
+            self.do(partial(self._submit, subscription, self._messages(subscription, requests, adapters)))
             yield subscription
         finally:
             self.drop(subscription)
@@ -77,7 +77,7 @@ class SharedSwitchboard:
     def ask(self, subscription: Subscription, request: Request, adapter: Adapter | None = None) -> None:
         """Submits a request without waiting for the turn. Its outputs come when some thread makes steps."""
         self.switchboard  # noqa: B018  (raises where it is closed)
-        self._leave(partial(self._submit, subscription, self._messages(subscription, [request], adapter)))
+        self._leave(partial(self._submit, subscription, self._messages(subscription, [request], [adapter])))
 
     def drop(self, subscription: Subscription) -> None:
         """Ends requests without an output, and without waiting for the turn."""
@@ -181,11 +181,14 @@ class SharedSwitchboard:
         self,
         subscription: Subscription,
         requests: Sequence[Request] | Sequence[RequestWith],
-        adapter: Adapter | None,
+        adapters: Sequence[Adapter | None] | None,
     ) -> list[Submit]:
         messages = [Submit(next(self._keys), *request) for request in requests]
         subscription.keys += [message.key for message in messages]
-        return messages if adapter is None else [with_adapter(message, adapter) for message in messages]
+        if adapters is None:
+            return messages
+        pairs = zip(messages, adapters, strict=True)
+        return [message if adapter is None else with_adapter(message, adapter) for message, adapter in pairs]
 
     def _submit(self, subscription: Subscription, messages: list[Submit]) -> None:
         for message in messages:

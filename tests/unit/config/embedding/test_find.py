@@ -48,6 +48,17 @@ def test_a_decoder_makes_text_unless_asked_or_described_otherwise(tmp_path: Path
     assert load_for_task(source, Settings(task="generate")).embedding is None
 
 
+def test_pooling_goes_by_the_files_and_makes_vectors_where_they_say_text(tmp_path: Path) -> None:
+    source = locate(str(write_tiny_model(tmp_path / "decoder")))
+    asked = load_for_task(source, Settings(task="pooling"))
+    assert asked == load_for_task(source, Settings(task="embed")) and asked.embedding is not None
+    write_modules(source.folder, {"pooling_mode": "lasttoken"})
+    assert load_for_task(source, Settings(task="pooling")) == load_for_task(source, Settings())
+    assert found(tmp_path, "pooling").task == "embed"
+    one = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+    assert found(tmp_path, "pooling", **one).task == "rerank"
+
+
 def test_lengths_prompts_and_case_are_as_the_files_say(tmp_path: Path) -> None:
     prompts = {"query": "find: ", "document": ""}
     write_modules(tmp_path, MEAN, "Normalize", prompts=prompts, default_prompt_name="query", similarity_fn_name="dot")

@@ -20,6 +20,7 @@ def test_every_setting_is_an_option_and_the_other_way_round() -> None:
     assert {option.name for option in OPTIONS} == {field.name for field in fields(Settings)} - {
         "compat",
         "given",
+        "takes_adapters",
         "warnings",
     }
 

@@ -1,5 +1,8 @@
 """Adapters by name, in a file that several processes share."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,6 +66,44 @@ def test_names_twice_bad_folders_and_the_models_own_name_are_refused(
     ):
         with pytest.raises(InvalidConfig):
             ask()
+
+
+def test_any_folder_may_be_offered_and_a_name_keeps_its_folder(tmp_path: Path) -> None:
+    found, other = folder(tmp_path / "dir" / "found"), folder(tmp_path / "other")
+    alone = AdapterRegistry(None, tmp_path / "dir", "base", accept)
+    first = alone.offer("a", str(other), in_place=False)
+    assert alone.find("a") == first == alone.offer("a", str(tmp_path / "dir" / ".." / "other"), in_place=False)
+    assert alone.offer("found", str(found), in_place=False) == alone.find("found")
+    with pytest.raises(InvalidConfig, match=f"lora_path: found is {found} already, not {other}; .*load_inplace"):
+        alone.offer("found", str(other), in_place=False)
+    second = alone.offer("found", str(other), in_place=True)
+    assert alone.find("found") == second and second.path == str(other)
+    assert alone.offer("a", str(other), in_place=True).number != first.number
+    for name, path in (
+        ("b", "no folder"),
+        ("b", str(folder(tmp_path / "bad"))),
+        ("base", str(other)),
+        (" ", str(other)),
+    ):
+        with pytest.raises(InvalidConfig):
+            alone.offer(name, path, in_place=False)
+    assert alone.names() == ["a", "found"]
+
+
+def test_threads_that_offer_at_once_mean_the_same_load(tmp_path: Path) -> None:
+    path, together = folder(tmp_path / "a"), threading.Barrier(4)
+
+    def check(path: Path) -> None:
+        time.sleep(0.05)  # as long as the others need to come
+
+    alone = AdapterRegistry(None, None, "base", check)
+
+    def offered(_: int) -> int:
+        together.wait()
+        return alone.offer("a", str(path), in_place=False).number
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(offered, range(4)))) == 1
 
 
 def test_a_registry_of_one_process_needs_no_file(tmp_path: Path) -> None:

@@ -1,10 +1,24 @@
 """vLLM's options, by the names of `vllm serve`."""
 
+from collections.abc import Callable
+from typing import Any
+
 from chairlift.config.options.foreign.names import Foreign, constant, instead, needless, same
+from chairlift.core.params import MAX_LOGPROBS
 
 _GRAPHS = "steps are captured where the device can, in seconds; there is nothing to set"
 _MEDIA = "models take text alone"
 _SPEED = "it changes how vLLM computes; there is nothing to set"
+_NODES = "use `chairlift node` on the other machines"
+_EXPERTS = "experts stay on one GPU; use --replicas N for several"
+_OFFLOAD = "weights stay on the device; use --quantize, or a smaller model"
+_DRAFTS = "there is no speculative decoding; leave it out"
+
+
+def _each(make: Callable[..., Foreign], why: str, *flags: str, **more: Any) -> tuple[Foreign, ...]:
+    """Options that have one reason."""
+    return tuple(make(why, flag, **more) for flag in flags)
+
 
 VLLM: tuple[Foreign, ...] = (
     same("max_running", "--max-num-seqs"),
@@ -13,11 +27,15 @@ VLLM: tuple[Foreign, ...] = (
     same("kv_memory", "--kv-cache-memory-bytes"),
     same("num_blocks", "--num-gpu-blocks-override"),
     same("kv_dtype", "--kv-cache-dtype", note="int8 on a CPU, fp8 on a GPU", values={"fp8_e4m3": "fp8"}),
-    same("quantize", "--quantization", "-q", note="not needed for weights that are stored quantised"),
+    same(
+        "quantize", "--quantization", "-q",
+        note="not needed for weights that are stored quantised; AWQ and GPTQ are not read",
+    ),
     same("tensor_parallel", "--tensor-parallel-size", "-tp"),
     same("replicas", "--data-parallel-size", "-dp"),
     same("prefix_cache", "--enable-prefix-caching", shape="switch"),
     same("policy", "--scheduling-policy", note="fcfs, priority and eight others: `chairlift policies`"),
+    same("task", "--runner", note="generate or pooling"),
     same("lora", "--lora-modules", note="NAME=PATH", shape="values"),
     same(
         "tool_format", "--tool-call-parser", note="found from the chat template where it is left out",
@@ -50,42 +68,100 @@ VLLM: tuple[Foreign, ...] = (
     needless("steps are always planned ahead", "--async-scheduling"),
     needless("loaded adapters that wait are kept within --lora-memory", "--max-cpu-loras", shape="value"),
     needless("--cluster ray://auto starts replicas on Ray", "--distributed-executor-backend", shape="value"),
-    needless("grammars are computed by llguidance", "--guided-decoding-backend", shape="value"),
+    *_each(
+        needless, "grammars are computed by llguidance", "--guided-decoding-backend", "--structured-outputs-config",
+        shape="value",
+    ),
     needless("the tokenizer is always the fast one", "--tokenizer-mode", shape="value"),
     needless("cached tokens are always reported", "--enable-prompt-tokens-details"),
     needless("responses always carry X-Request-Id", "--enable-request-id-headers"),
-    needless(_MEDIA, "--limit-mm-per-prompt", shape="value"),
-    needless(_MEDIA, "--mm-processor-cache-gb", shape="value"),
-    needless(_MEDIA, "--mm-processor-kwargs", shape="value"),
+    *_each(
+        needless, _MEDIA, "--limit-mm-per-prompt", "--mm-processor-cache-gb", "--mm-processor-kwargs",
+        "--allowed-local-media-path", "--media-io-kwargs", "--mm-processor-cache-type", "--mm-encoder-tp-mode",
+        "--mm-encoder-attn-backend", "--default-mm-loras", shape="value",
+    ),
+    needless(_MEDIA, "--allowed-media-domains", shape="values"),
+    *_each(
+        needless, _MEDIA, "--language-model-only", "--skip-mm-profiling", "--interleave-mm-strings",
+        "--enable-mm-embeds", "--disable-chunked-mm-input",
+    ),
     needless("code in a model's folder is never run", "--code-revision", shape="value"),
-    needless(_SPEED, "--disable-custom-all-reduce"),
-    needless(_SPEED, "--disable-cascade-attn"),
-    needless(_SPEED, "--optimization-level", shape="value"),
-    needless(_SPEED, "--max-parallel-loading-workers", shape="value"),
-    needless(_SPEED, "--max-num-partial-prefills", shape="value"),
-    needless(_SPEED, "--long-prefill-token-threshold", shape="value"),
+    *_each(
+        needless, _SPEED, "--disable-custom-all-reduce", "--disable-cascade-attn", "--enable-dbo", "--numa-bind",
+        "--enable-flashinfer-autotune", "--disable-hybrid-kv-cache-manager", "--kv-sharing-fast-prefill",
+        "--fully-sharded-loras", "--use-v2-block-manager",
+    ),
+    *_each(
+        needless, _SPEED, "--optimization-level", "--max-parallel-loading-workers", "--max-num-partial-prefills",
+        "--long-prefill-token-threshold", "--safetensors-load-strategy", "--model-loader-extra-config", "--moe-backend",
+        "--linear-backend", "--all2all-backend", "--kernel-config", "--performance-mode", "--prefix-caching-hash-algo",
+        "--num-scheduler-steps", shape="value",
+    ),
     needless("loading shows no bar", "--use-tqdm-on-load"),
+    needless(f"requests may ask for up to {MAX_LOGPROBS}", "--max-logprobs", shape="value"),
+    needless("every token is streamed as it comes", "--stream-interval", shape="value"),
+    needless("only safe formats are downloaded, one copy of the weights", "--ignore-patterns", shape="values"),
+    needless("config.json is read, or the head of a GGUF file", "--config-format", shape="value"),
     instead("use --preemption swap with --host-memory SIZE", "--swap-space"),
     instead("use --tensor-parallel N; layers are not spread over GPUs", "--pipeline-parallel-size", "-pp"),
-    instead("experts stay on one GPU; use --replicas N for several", "--enable-expert-parallel", "-ep"),
-    instead("use --attention triton or flashinfer", "--attention-backend"),
-    instead("use --task embed or rerank", "--runner"),
+    *_each(
+        instead, "use --tensor-parallel N; contexts are not spread over GPUs", "--prefill-context-parallel-size",
+        "--decode-context-parallel-size",
+    ),
+    instead(_EXPERTS, "--enable-expert-parallel", "-ep"),
+    *_each(instead, _EXPERTS, "--enable-eplb", "--eplb-config", "--expert-placement-strategy"),
+    *_each(instead, "use --attention triton or flashinfer", "--attention-backend", "--attention-config"),
     instead("use --task embed or rerank", "--convert"),
     instead("use --cors-origin ORIGIN,...", "--allowed-origins"),
     instead("use --log-prompts", "--enable-log-outputs"),
     instead("set HF_TOKEN in the environment", "--hf-token"),
-    instead("edit the model's config.json", "--hf-overrides"),
+    *_each(
+        instead, "edit the model's config.json", "--hf-overrides", "--hf-config-path", "--rope-theta",
+        "--disable-sliding-window",
+    ),
     instead("edit the model's generation_config.json, or set it in requests", "--override-generation-config"),
     instead("edit the model's generation_config.json, or set it in requests", "--generation-config"),
     instead("use --tokenizer with a folder of that revision", "--tokenizer-revision"),
     instead("the tokenizer is always loaded; in Python, SamplingParams(detokenize=False)", "--skip-tokenizer-init"),
-    instead("pooling is read from the model's files", "--pooler-config"),
+    instead("pooling is read from the model's files; edit 1_Pooling/config.json", "--pooler-config"),
     instead("requests bring logit_bias, or a shape in structured_outputs", "--logits-processors"),
     instead("requests send chat_template_kwargs", "--default-chat-template-kwargs"),
-    instead("weights stay on the device; use --quantize, or a smaller model", "--cpu-offload-gb"),
-    instead("there is no speculative decoding", "--speculative-config", "-sc"),
+    *_each(
+        instead, _OFFLOAD, "--cpu-offload-gb", "--cpu-offload-params", "--offload-backend", "--offload-group-size",
+        "--offload-num-in-group", "--offload-prefetch-step", "--offload-params",
+    ),
+    *_each(
+        instead, "use --host-memory SIZE with --preemption swap; cached prefixes stay on the device",
+        "--kv-offloading-size", "--kv-offloading-backend",
+    ),
+    instead(_DRAFTS, "--speculative-config", "-sc"),
+    *_each(instead, _DRAFTS, "--spec-method", "--spec-model", "--spec-tokens"),
+    instead("use --quantize int8, int4 or fp8", "--quantization-config"),
+    instead("use --trace FILE, and `chairlift trace`", "--profiler-config"),
+    instead("use --policy, also with a policy of your own", "--scheduler-cls"),
+    instead("close the LLM, or stop the server; then its memory is free", "--enable-sleep-mode"),
+    instead("adapters are kept in the type of --dtype; leave it out", "--lora-dtype"),
+    instead("adapters are used as they were saved; leave it out", "--lora-target-modules"),
+    instead("log-probabilities are those before temperature and penalties; leave it out", "--logprobs-mode"),
+    instead("prompts are text or token ids; leave it out", "--enable-prompt-embeds"),
+    *_each(
+        instead, "answers have `logprobs` of tokens alone; leave it out", "--enable-return-routed-experts",
+        "--return-sampling-mask",
+    ),
+    *_each(
+        instead, "code of your own is not run beside the engine; leave it out", "--worker-cls",
+        "--worker-extension-cls",
+    ),
+    instead("use --tool-format, or leave it out: it is found from the chat template", "--tool-parser-plugin"),
+    instead("reasoning is found from the chat template; leave it out", "--reasoning-parser-plugin"),
+    instead("use --replicas with --router prefix, which follows what each has cached", "--kv-events-config"),
     instead("use --roles prefill:N,decode:M with --replicas", "--kv-transfer-config"),
-    instead("use `chairlift node` on the other machines", "--nnodes"),
+    *_each(
+        instead, _NODES, "--nnodes", "--node-rank", "--master-addr", "--master-port", "--data-parallel-rank",
+        "--data-parallel-start-rank", "--data-parallel-size-local", "--data-parallel-address",
+        "--data-parallel-rpc-port", "--data-parallel-backend", "--data-parallel-hybrid-lb",
+        "--data-parallel-external-lb",
+    ),
 )  # fmt: skip
 # Options with the same name and meaning.
 VLLM_SAME = (

@@ -48,6 +48,7 @@ def test_a_constant_is_a_value_of_ours(foreign: Foreign) -> None:
         (("--kv-cache-dtype", "fp8_e4m3"), "kv_dtype", "fp8"),
         (("--tool-call-parser", "qwen3_coder"), "tool_format", "qwen3-coder"),
         (("--data-parallel-size", "2"), "replicas", 2),
+        (("--runner", "pooling"), "task", "pooling"),
         (("-m", "a/b"), "model", "a/b"),
         (("-hf", "a/b:Q4_K_M"), "model", "a/b:Q4_K_M"),
         (("-c", "4096"), "max_model_len", 4096),
