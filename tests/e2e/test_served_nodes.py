@@ -28,6 +28,7 @@ ASKED: list[dict[str, Any]] = [
      "temperature": 0.8 * (i % 2), "n": 1 + (i == 2)}
     for i in range(5)
 ]  # fmt: skip
+LONG = [{**body, "max_tokens": 2000, "n": 1} for body in ASKED]  # open for so long that a drain finds some
 
 
 class Cluster:
@@ -104,7 +105,8 @@ def test_kills_and_drains_of_nodes_change_no_answer(cluster: Cluster) -> None:
         late.wait_joined()
         wait_until(lambda: cluster.num_ready() == 3, lambda: cluster.served.output)
 
-        answers = [threads.submit(cluster.ask, body) for body in ASKED]
+        undisturbed = list(threads.map(cluster.ask, LONG))
+        answers = [threads.submit(cluster.ask, body) for body in LONG]
         wait_until(lambda: cluster.num_busy() == 3)
         cluster.nodes[1].process.send_signal(signal.SIGTERM)
         assert [each.result() for each in answers] == undisturbed
