@@ -23,11 +23,11 @@ WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_nati
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples deploy website setup.py
 
-.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
+.PHONY: help serve setup fit kernels test test-all check format lint types arch unit nightly chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
-	@echo "make test    install and run everything that runs without a GPU"
+	@echo "make test    install and run the tests that need no GPU, but for the long ones;  make test-all   those too, as CI does"
 	@echo "make check   check format, lint, types and contracts and run the default tests: for use while working"
 	@echo "make cross   test the native kernels of both architectures against plain C, the other one's on an emulated processor"
 	@echo "make test-gpu run the tests that need an NVIDIA GPU, with the installed Python and packages"
@@ -81,6 +81,9 @@ kernels: $(VENV)/.runtime
 
 # One run of pytest, since collecting takes a while. Some tests only wait, so two cores have room for a third worker.
 test: lint types arch
+	$(BIN)/pytest -n 3 --dist worksteal -m "not long and not nightly and not gpu"
+
+test-all: lint types arch
 	$(BIN)/pytest -n 3 --dist worksteal -m "not nightly and not gpu"
 
 check: lint types arch unit
@@ -100,10 +103,7 @@ arch: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not nightly and not gpu"
-
-slow: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadfile -m "slow and not nightly and not gpu"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not long and not nightly and not gpu"
 
 nightly: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile -m "nightly and not gpu"
@@ -157,7 +157,7 @@ release-check: $(VENV)/.release
 release:
 	@test -z "$$(git status --porcelain)" || { echo "git status shows changes: a release is built from a commit" >&2; exit 1; }
 	@grep -q '^## \[$(VERSION)\] - 2' $(CHANGELOG) || { echo "$(CHANGELOG) has no date for [$(VERSION)]: put it in place of 'unreleased'" >&2; exit 1; }
-	$(MAKE) test
+	$(MAKE) test-all
 	$(MAKE) wheel
 	$(MAKE) release-check
 	@echo "dist/ holds $(VERSION); docs/releasing.md says what is left to do."

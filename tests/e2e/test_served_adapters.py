@@ -16,6 +16,8 @@ from fakes.adapters import write_adapter
 from fakes.patience import wait_until
 from fakes.served import Served, serve
 
+pytestmark = pytest.mark.long
+
 PROMPT = "Hello there"
 
 

@@ -19,7 +19,7 @@ from fakes.patience import HANG_S, wait_until
 from fakes.scrapes import Scrape
 from fakes.served import Served, chairlift, serve
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 BY_REPLICA = "chairlift_replica_"
 

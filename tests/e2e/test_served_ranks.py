@@ -15,7 +15,7 @@ import pytest
 from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, chairlift, serve
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 OPTIONS = ("--tensor-parallel", 2, "--exact", "--dtype", "float32", "--kv-memory", "16MiB", "--max-running", 8)
 

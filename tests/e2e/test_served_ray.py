@@ -16,7 +16,7 @@ from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, chairlift, serve
 
 pytest.importorskip("ray", reason="needs Ray (pip install 'chairlift[ray]')")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # else Ray takes the machine's own address
 ASKED: list[dict[str, Any]] = [

@@ -17,7 +17,7 @@ import pytest
 from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 TEXT = "the lift goes up the hill "
 LONG: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True, "stream": True}

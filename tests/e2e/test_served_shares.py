@@ -48,6 +48,7 @@ def ask(server: Served, name: str) -> int:
     return httpx.post(f"{server.url}/v1/completions", timeout=HANG_S, **asked(name)).status_code
 
 
+@pytest.mark.long
 async def test_a_tenant_that_one_replica_serves_gets_its_share_of_both(served: Served) -> None:
     """The flood has weight 4, so the other one is due a fifth of both replicas; a fifth of its own would be a tenth."""
     done = list[str]()

@@ -12,6 +12,8 @@ from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 from fakes.sse import events
 
+pytestmark = pytest.mark.long
+
 
 def ask(server: Served, path: str = "completions", **body: Any) -> Any:
     response = httpx.post(f"{server.url}/v1/{path}", json={"max_tokens": 12, **body}, timeout=HANG_S)

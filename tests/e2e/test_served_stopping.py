@@ -15,6 +15,8 @@ from fakes.served import Served, serve
 from fakes.sse import events
 from fakes.streams import Streams
 
+pytestmark = pytest.mark.long
+
 LONG: dict[str, Any] = {"prompt": "Hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
 LONG["stream_options"] = {"include_usage": True}
 ENDLESS = LONG | {"max_tokens": 90_000}

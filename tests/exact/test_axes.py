@@ -117,11 +117,13 @@ def test_chunk_boundaries(world: ExactWorld, max_step_tokens: int) -> None:
     check(world, script(3) + neighbours(3), "prompts cut", max_step_tokens=max_step_tokens, prefix_cache=False)
 
 
+@pytest.mark.long
 @in_turns("policy", list(POLICIES))
 def test_every_policy(world: ExactWorld, policy: str) -> None:
     check(world, script(6) + neighbours(6), policy=policy, max_running=4, max_step_tokens=70)
 
 
+@pytest.mark.long
 @in_turns("prefill", list(PREFILLS))
 def test_every_prefill_rule(world: ExactWorld, prefill: str) -> None:
     check(world, script(6) + neighbours(6), prefill=prefill, max_running=5, max_step_tokens=70)
@@ -145,6 +147,7 @@ def test_steps_in_flight(world: ExactWorld) -> None:
     check(world, script(6) + neighbours(6), depth=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("preemption", "proof"), [("recompute", "computed again"), ("swap", "swapped")])
 def test_a_request_that_is_preempted_ten_times(world: ExactWorld, preemption: str, proof: str) -> None:
     [request] = make_samples(900, range(100, 190), n=1, max_output=40, temperature=0.8)

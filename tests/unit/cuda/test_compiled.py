@@ -184,6 +184,7 @@ for rows, lines_each, stretch, splits, activation, stages, programs in (
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("capability", ["80", "90"])
 def test_every_kernel_compiles(capability: str) -> None:
     run(SCRIPT, capability)

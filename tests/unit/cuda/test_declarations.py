@@ -39,6 +39,7 @@ PROMPTS = [[7 * i * place % VOCAB for place in range(length)] for i, length in e
 NUM_TOKENS = 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("max_running", [1, 2])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 12))])
 def test_logits_are_those_of_the_reference(seed: int, max_running: int) -> None:

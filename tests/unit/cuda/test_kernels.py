@@ -38,6 +38,7 @@ def test_decodes_and_short_prompts_are_answered_row_by_row(
     check(Case([(10, 1), (3, 1), (0, 7)], heads, kv_heads, dim=16, size=16), has_norm=has_norm, cap=cap)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kv_heads", [2, 1])
 @pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (50, 0.0), (200, 0.0), (50, 0.7)])
 @pytest.mark.parametrize("num_decodes", [1, 14])

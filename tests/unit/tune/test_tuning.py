@@ -31,6 +31,7 @@ def found(tuning: Tuning, **more: object) -> TuneReport:
     return TuneReport(tuning, "small.jsonl", "synthetic", "as given", **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_the_pick_beats_the_default_with_no_knob_too_many(batch: Tuning) -> None:
     assert batch.pick is not None
     assert batch.goal.is_throughput

@@ -96,6 +96,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("adapters"))
 
 
+@pytest.mark.long
 def test_bits_are_the_same_alone_and_among_other_adapters_and_near_those_of_torch(world: World) -> None:
     alone = world.run("triton", replace(world.limits, max_running=2, num_adapter_slots=1))
     assert len(alone) == 21

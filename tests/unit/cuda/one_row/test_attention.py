@@ -34,6 +34,7 @@ def attend(case: Case, attention: Attention | None = None) -> tuple[Tensor, Tens
     return keys, values, out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("heads", [2, 3])
 @pytest.mark.parametrize(
     ("context", "window", "cap"),

@@ -53,6 +53,7 @@ class RankedRunner(CudaRunner):
         self.made.append(self)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("groups", "shapes"), [pytest.param(GROUPS, None, marks=pytest.mark.slow), (structured.GROUPS, structured.matchers)]
 )

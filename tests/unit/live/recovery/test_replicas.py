@@ -57,6 +57,7 @@ def replicas_of(heard: list[Heard]) -> set[int | None]:
     return {each.generation.replica for each in heard}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("router", ["round-robin", "prefix"])
 async def test_replicas_killed_at_random_moments_cost_no_token_and_repeat_none(tmp_path: Path, router: str) -> None:
     rng = random.Random(router)

@@ -57,7 +57,7 @@ def test_ranks_give_the_tokens_and_logits_of_one(folder: Path, count: int) -> No
     assert ranks.loaded.fingerprint not in (None, alone.loaded.fingerprint)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("count", "options"), [
     (2, {"kernels": "auto", "dtype": "bfloat16"}),
     pytest.param(4, {"dtype": "float32"}, marks=pytest.mark.nightly),
