@@ -35,8 +35,8 @@ def test_a_configuration_may_have_any_name(folder: Path, capsys: pytest.CaptureF
 
 def test_the_embedded_model_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     found = facts(capsys, "--device", "cpu", "--device-memory", "16GiB", "--dtype", "bfloat16")
-    assert (found["model"], found["kv_tokens"]) == ("SmolLM2-135M-Instruct", 11_648)
-    assert found["requests"] == {"8192": 1, "2048": 5, "512": 22}
+    assert (found["model"], found["kv_tokens"]) == ("SmolLM2-135M-Instruct", 46_592)
+    assert found["requests"] == {"8192": 5, "2048": 22, "512": 91}
 
 
 def test_options_of_serve_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
