@@ -72,6 +72,15 @@ def test_every_percentile_is_the_servers_own(api: str, tmp_path: Path) -> None:
     near(figures["ttft_s"], [scripts[n].first_s for n in outputs], error_s)
 
 
+def test_a_command_line_of_vllm_s_runs(server: OurServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--backend", "openai", "--base-url", server.url, "--dataset-name", "random", "--num-prompts", "4"]
+    arguments += ["--random-input-len", "8", "--random-output-len", "3", "--max-concurrency", "2", "--save-result"]
+    assert main(["bench", "--vocab-size", "60", *arguments, "--result-dir", str(tmp_path / "run")]) == 0
+    result = json.loads((tmp_path / "run" / "bench.json").read_text())
+    assert (result["figures"]["full"], result["figures"]["output_tokens"]) == (4, 12)
+    assert result["figures"]["max_concurrency"] <= 2
+
+
 @pytest.mark.parametrize("api", ["completions", "chat", "llm-serving"])
 def test_our_own_server_answers_all(
     api: str, server: OurServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
