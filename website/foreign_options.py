@@ -4,7 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from chairlift.config.options.foreign.llama_cpp import LLAMA_CPP, LLAMA_CPP_SAME
 from chairlift.config.options.foreign.names import Foreign
+from chairlift.config.options.foreign.table import by_flag
 from chairlift.config.options.foreign.vllm import VLLM, VLLM_SAME
+from chairlift.config.options.foreign.vllm_bench import VLLM_BENCH, VLLM_BENCH_SAME
+from chairlift.text.responses.templates.families import BY_NAME
 from tables import code, plain, table
 
 
@@ -12,13 +15,26 @@ def vllm_options() -> str:
     return _options("vLLM", VLLM, VLLM_SAME)
 
 
+def vllm_bench_options() -> str:
+    return _options("vllm bench serve", VLLM_BENCH, VLLM_BENCH_SAME, has_argument=False)
+
+
+def vllm_parsers() -> str:
+    parser = by_flag("--tool-call-parser")
+    assert parser is not None
+    rows = [(code(theirs), code(str(ours))) for theirs, ours in parser.values.items()]
+    same = ", ".join(code(name) for name in sorted(BY_NAME))
+    return f"Taken as they are: {same}.\n\n" + table(("`--tool-call-parser`", "`--tool-format`"), rows)
+
+
 def llama_cpp_options() -> str:
     return _options("llama.cpp", LLAMA_CPP, LLAMA_CPP_SAME)
 
 
-def _options(engine: str, names: Iterable[Foreign], same: Iterable[str]) -> str:
+def _options(engine: str, names: Iterable[Foreign], same: Iterable[str], has_argument: bool = True) -> str:
+    """`has_argument`: the model is the argument MODEL, not a flag."""
     listed = list(names)
-    aliases = [(_flags(each), code(_ours(each)), _note(each)) for each in listed if each.option]
+    aliases = [(_flags(each), code(_ours(each, has_argument)), _note(each)) for each in listed if each.option]
     needless = _by_note(each for each in listed if each.is_needless)
     refused = _by_note(each for each in listed if not each.option and not each.is_needless)
     parts: Sequence[str] = (
@@ -40,8 +56,8 @@ def _by_note(names: Iterable[Foreign]) -> list[tuple[str, str]]:
     return [(", ".join(flags), note) for note, flags in rows.items()]
 
 
-def _ours(foreign: Foreign) -> str:
-    if foreign.option == "model":
+def _ours(foreign: Foreign, has_argument: bool) -> str:
+    if foreign.option == "model" and has_argument:
         return "MODEL"
     flag = _flag(foreign.option)
     if foreign.shape != "constant":

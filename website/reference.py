@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from command_pages import commands_page, options_page
-from foreign_options import llama_cpp_options, vllm_options
+from foreign_options import llama_cpp_options, vllm_bench_options, vllm_options, vllm_parsers
 from http_page import http_page
 from vllm_metrics import metrics_table
 
@@ -24,7 +24,12 @@ _PAGES: Mapping[str, Callable[[], str]] = {
     "reference/http-api.md": http_page,
 }
 _PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
-    "coming-from-vllm.md": {"options": vllm_options, "metrics": metrics_table},
+    "coming-from-vllm.md": {
+        "options": vllm_options,
+        "parsers": vllm_parsers,
+        "bench": vllm_bench_options,
+        "metrics": metrics_table,
+    },
     "coming-from-llama-cpp.md": {"options": llama_cpp_options},
 }
 

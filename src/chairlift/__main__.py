@@ -2,7 +2,8 @@
 
 Always: Ctrl-C ends the program with 130 and without a traceback. While a command runs it is a `KeyboardInterrupt`, or
 what the command makes of it; before and after that the program ends at once. SIGTERM ends a server that has not begun
-with 0, as it ends a started one, also as the first process of a container, which gets only the signals it handles.
+with 0, as it ends a started one, also as the first process of a container, which gets only the signals it handles. A
+package that is not installed is one line and 2.
 """
 
 import os
@@ -19,10 +20,10 @@ def main() -> int:
     _change(signal.SIGINT, signal.default_int_handler, _end_at_once)
     if is_server:
         _change(signal.SIGTERM, signal.SIG_DFL, lambda *_: os._exit(0))
-    from chairlift.cli.main import main as run
-
     try:
         try:
+            from chairlift.cli.main import main as run
+
             if not is_server:
                 _change(signal.SIGINT, _end_at_once, signal.default_int_handler)
             return run()
@@ -30,6 +31,14 @@ def main() -> int:
             _change(signal.SIGINT, signal.default_int_handler, _end_at_once)
     except KeyboardInterrupt:  # between the command's end and this one
         return 130
+    except ModuleNotFoundError as error:
+        from chairlift.config.extras import not_installed
+
+        line = not_installed(error)
+        if line is None:
+            raise
+        print(f"chairlift: error: {line}", file=sys.stderr)
+        return 2
 
 
 def _change(number: signal.Signals, before: _Handler, after: _Handler) -> None:

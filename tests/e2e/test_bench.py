@@ -18,6 +18,7 @@ from fakes.browser import dump, needs_browser, needs_chromium, shoot
 from fakes.patience import HANG_S, wait_until
 from fakes.scripted_server import Script, ScriptedServer, Served, serving
 from fakes.served import Served as OurServer
+from fakes.shown_commands import ROOT, blocks, commands
 
 TIMER_ERROR_S = 0.004  # on an idle machine; delays are many times as long
 
@@ -70,6 +71,22 @@ def test_every_percentile_is_the_servers_own(api: str, tmp_path: Path) -> None:
     assert figures["output_tokens_per_s"] == pytest.approx(sum(outputs) / total_s, rel=2 * error_s / total_s)
     # What was asked of the script, too: a clock that runs at another pace would agree with itself.
     near(figures["ttft_s"], [scripts[n].first_s for n in outputs], error_s)
+
+
+def test_the_first_command_of_its_page_runs_as_it_stands(server: OurServer, capsys: pytest.CaptureFixture[str]) -> None:
+    command = next(commands(next(blocks(ROOT / "docs" / "bench.md"))))
+    assert "--url" not in command.words  # it is the default, as is the port of make serve
+    assert main([*command.words[1:], "--url", server.url, "--vocab-size", "60"]) == 0
+    assert "30 full, 0 short, 0 failed" in capsys.readouterr().out
+
+
+def test_a_command_line_of_vllm_s_runs(server: OurServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--backend", "openai", "--base-url", server.url, "--dataset-name", "random", "--num-prompts", "4"]
+    arguments += ["--random-input-len", "8", "--random-output-len", "3", "--max-concurrency", "2", "--save-result"]
+    assert main(["bench", "--vocab-size", "60", *arguments, "--result-dir", str(tmp_path / "run")]) == 0
+    result = json.loads((tmp_path / "run" / "bench.json").read_text())
+    assert (result["figures"]["full"], result["figures"]["output_tokens"]) == (4, 12)
+    assert result["figures"]["max_concurrency"] <= 2
 
 
 @pytest.mark.parametrize("api", ["completions", "chat", "llm-serving"])

@@ -14,6 +14,7 @@ from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 from fakes.sse import events
 from fakes.streams import Streams
+from fakes.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.long
 
@@ -45,6 +46,9 @@ def test_told_to_stop_it_refuses_new_work_in_words_and_finishes_what_it_has(tiny
             assert (usage["usage"]["completion_tokens"], done) == (400, "[DONE]")
         assert served.process.wait(HANG_S) == 0
     assert "Traceback" not in served.output
+    last = served.output.splitlines()[-1]
+    assert last.startswith("chairlift: stopped after ")
+    assert last.endswith("; requests: 4 answered, 1 refused")
     for pid in (engine, *front_ends):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -68,6 +72,19 @@ def test_what_is_not_finished_in_time_ends_with_an_error_that_can_be_read(
             assert chunks
         assert served.process.wait(HANG_S) == 0
     assert "Traceback" not in served.output
+
+
+def test_a_policy_of_one_s_own_and_a_model_without_a_chat_template_are_told_at_the_start(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "plain")
+    (model / "tokenizer_config.json").unlink()
+    (tmp_path / "mine.py").write_text("from chairlift.core.policies.fcfs import Fcfs\n\n\nclass Mine(Fcfs): ...\n")
+    environment = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2] / 'src'}"}
+    with serve(
+        tmp_path / "log", "--model", model, *OPTIONS, "--policy", "mine:Mine", environment=environment
+    ) as served:
+        assert "chairlift: scheduled by policy mine:Mine\n" in served.output
+        assert f"curl {served.url}/v1/completions " in served.output
+        assert "chat/completions" not in served.output
 
 
 def test_settings_are_read_again_everywhere_and_a_mistake_changes_nothing(tiny_model: Path, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def main(behaviour: str, where: Path) -> int:
         engine_timeout=0.3,
     )
     try:
-        return server.run(say, lambda report: say(f"ready: {report[0]}"))
+        return server.run(say, lambda reports: say(f"ready: {reports[0][0]}"))
     except ChairliftError as error:
         say(f"error: {error}")
         return 2

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.inputs.flags import parsed, writing
 from chairlift.cli.inputs.tokenizer import tokenizer_at
+from chairlift.cli.inputs.vllm_bench import add_vllm_flags, take_vllm_flags
 from chairlift.cli.inputs.workload import add_request_flags, items_from
 from chairlift.config.options.values import seconds, whole
 from chairlift.config.version import VERSION
@@ -74,6 +75,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--diff", nargs=2, type=Path, metavar=("A.json", "B.json"), help="compare two results; nothing is sent"
     )
+    add_vllm_flags(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -82,6 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
         print(diff(*options.diff))
         return 0
+    take_vllm_flags(options)
     result = _measure(options)
     title = options.title or _title(result)
     print(result.to_json() if options.json else f"{title}\n\n{result.to_text()}", flush=True)

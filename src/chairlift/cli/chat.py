@@ -55,6 +55,10 @@ def run(options: argparse.Namespace) -> int:
         from chairlift.llm import LLM
 
         llm = LLM.from_settings(settings)
+        if llm.tokenizer.chat_template is None:
+            raise InvalidConfig(
+                "the model has no chat template: give one with --chat-template, or use `chairlift generate`"
+            )
         model = _Local(llm, known_adapter(options, llm))
     Conversation(model, given(options), options.system, sys.stdout).hold(input)
     return 0

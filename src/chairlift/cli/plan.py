@@ -124,7 +124,9 @@ def _facts(name: str, found: "Forecast") -> dict[str, Any]:
         "device": found.device.name,
         "dtype": found.dtype,
         "kv_dtype": found.kv_dtype,
+        "quantize": found.quantize,
         "parameters": found.num_parameters,
+        "parameters_bytes": found.parameter_bytes,
         "ranks": found.num_ranks,
         "share": found.share,
         **{f"{part}_bytes": getattr(budget, part) for part in _PARTS},
@@ -168,16 +170,21 @@ def _rows(found: "Forecast") -> list[tuple[str, int, str]]:
     if limits.window:  # what a token takes depends on how far the request has come
         tokens = f"{limits.max_pool_tokens:,} tokens of a single request{kept}"
     part = "" if found.num_ranks == 1 else "a part of "
+    kept_as = found.dtype if found.quantize == "none" else f"{found.quantize}, computed in {found.dtype}"
+    beside = "rotations by position"
+    if found.share is not None:
+        beside = "the libraries' code, " + beside + ", slots of adapters" * (limits.num_adapter_slots > 0)
     rows = [
-        ("weights", budget.weights, f"{part}{found.num_parameters / 1e6:,.1f} million parameters in {found.dtype}"),
+        ("weights", found.parameter_bytes, f"{part}{found.num_parameters / 1e6:,.1f} million parameters in {kept_as}"),
+        ("beside them", budget.weights - found.parameter_bytes, beside),
         ("activations", budget.activations, step),
         ("KV cache", budget.kv, f"{tokens}, in {limits.num_blocks:,} blocks of {limits.block_size}"),
         ("free", budget.free, ""),
     ]
     if found.share is not None:
         rows[-1] = ("free", budget.free, f"{size(round((1.0 - found.share) * budget.total))} of it beyond --memory")
-        rows.insert(1, ("others", budget.others, "the driver and other processes on the device"))
-        rows.insert(3, ("graphs", budget.graphs, "captured steps"))
+        rows.insert(2, ("others", budget.others, "the driver and other processes on the device"))
+        rows.insert(4, ("graphs", budget.graphs, "captured steps"))
     return rows
 
 

@@ -1,4 +1,5 @@
-"""Packages that only some commands need, by the extra of the project that brings them."""
+"""Packages that may be missing: those that only some commands need, by the extra of the project that brings them, and
+those of an incomplete installation."""
 
 from importlib.util import find_spec
 
@@ -21,6 +22,14 @@ def check_extra(what: str, extra: str) -> None:
     missing = [package for module, package in EXTRAS[extra].items() if not _is_installed(module)]
     if missing:
         raise InvalidConfig(f"{what} needs {' and '.join(missing)}: pip install 'chairlift[{extra}]'")
+
+
+def not_installed(error: ModuleNotFoundError) -> str | None:
+    """What to do about a missing package, in one line; None for a module of ours, which is no user's mistake."""
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "chairlift"):
+        return None
+    return f"the module {package} is not installed, which chairlift needs: pip install chairlift, without --no-deps"
 
 
 def _is_installed(module: str) -> bool:

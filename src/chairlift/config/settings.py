@@ -46,7 +46,7 @@ _ROLES: tuple[Role, ...] = ("prefill", "decode")
 MINDSPORE_DEVICES = ("mindspore", "mindspore:cpu", "mindspore:ascend")
 UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
 _KV_RULE = (
-    "blocks of the KV cache (default: a quarter of free memory, 256 MiB for the embedded model, up to half where "
+    "blocks of the KV cache (default: a quarter of free memory, at most 1 GiB for the embedded model, up to half where "
     "one request of full length needs it; by --memory on a GPU)"
 )
 

@@ -44,6 +44,13 @@ class Limits:
         """Of the longest request that the whole pool holds."""
         return self.windows.max_tokens(self.num_blocks) if self.window else self.num_blocks * self.block_size
 
+    @property
+    def num_full_length(self) -> float:
+        """Requests of full length that the pool holds at once."""
+        if self.window:
+            return self.num_blocks / self.windows.num_pages(self.max_model_len)
+        return self.max_pool_tokens / self.max_model_len
+
 
 def room_after(length: int, limits: Limits) -> int:
     """Tokens that fit after a prompt of this length; raises `InvalidRequest` when none does."""

@@ -57,6 +57,13 @@ class ServerContext:
         return self.load.settings
 
     @property
+    def example(self) -> str:
+        """What the model does, for a first request: embed, rerank, chat, or complete where it has no chat template."""
+        if self.model_config.embedding is not None:
+            return self.model_config.embedding.task
+        return "complete" if self.format is None else "chat"
+
+    @property
     def why_not_ready(self) -> str | None:
         """None when every front end would answer requests now."""
         if not (self.client.is_ready and self.load.is_complete):

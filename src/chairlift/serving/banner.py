@@ -1,20 +1,24 @@
-"""What a server prints at its start: what it serves with, where, and how to try it."""
+"""What a server prints at its start and at its end: what it serves with, where, how to try it, and what it has done."""
 
 import contextlib
 import socket
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from chairlift.config.options.resolve import DEFAULTS
 from chairlift.config.settings import Settings
+from chairlift.live.shared_memory.counts import Count
 from chairlift.runner.native.library import instruction_set
 from chairlift.telemetry.log_lines import said
 
 if TYPE_CHECKING:
     from chairlift.runner.start.load import Loaded
 
-# A route and a body, by task.
-_EXAMPLES = {
-    "generate": ("/v1/chat/completions", '{"messages": [{"role": "user", "content": "What are the Alps?"}]}'),
+# A route and a body, by what the model does.
+_EXAMPLES: dict[str, tuple[str, str]] = {
+    "complete": ("/v1/completions", '{"prompt": "The Alps are", "max_tokens": 32}'),
+    "chat": ("/v1/chat/completions", '{"messages": [{"role": "user", "content": "What are the Alps?"}]}'),
     "embed": ("/v1/embeddings", '{"input": ["What are the Alps?", "A mountain range."]}'),
     "rerank": ("/v1/rerank", '{"query": "What are the Alps?", "documents": ["Mountains.", "A kind of pasta."]}'),
 }
@@ -38,22 +42,47 @@ def summary(loaded: "Loaded") -> list[str]:
     first = (
         f"{loaded.device}{ranks}, {loaded.dtype}, {weights}{exact}{kernels}, {threads}; "
         f"context {limits.max_model_len}, up to {limits.max_running} requests at once, "
-        f"KV cache of {blocks} for {limits.max_pool_tokens} tokens{kept}"
+        f"KV cache of {blocks} for {limits.max_pool_tokens} tokens{kept} "
+        f"({limits.num_full_length:.1f} requests of {limits.max_model_len})"
     )
-    return [first] if loaded.budget is None else [first, loaded.budget.in_words(limits)]
+    return [first] if loaded.budget is None else [first, loaded.budget.in_words()]
 
 
-def example(settings: Settings, listener: socket.socket, task: str = "generate") -> str:
+def rules(settings: Settings) -> list[str]:
+    """The scheduling rules that are not the default ones, in a line; none: all are."""
+    given = {name: getattr(settings, name) for name in ("policy", "prefill", "admission")}
+    chosen = [f"{name} {rule}" for name, rule in given.items() if rule != DEFAULTS[name]]
+    return [f"scheduled by {', '.join(chosen)}"] if chosen else []
+
+
+def example(settings: Settings, listener: socket.socket, what: str) -> str:
+    """`what`: the model does, a key of `_EXAMPLES`."""
     host = settings.host
     url = url_of(settings, {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), listener)
     way = "" if settings.uds is None else f"--unix-socket {settings.uds} "
     url = url if settings.uds is None else "http://localhost"
-    route, body = _EXAMPLES[task]
+    route, body = _EXAMPLES[what]
     key = "" if settings.api_key is None and settings.api_key_file is None else " -H 'Authorization: Bearer KEY'"
     command = f"curl {way}{url}{route}{key} -H 'Content-Type: application/json' -d '{body}'"
-    if task != "generate" or way:  # a browser reaches no Unix socket
+    if what not in ("chat", "complete") or way:  # a browser reaches no Unix socket
         return f"try it:\n  {command}"
     return f"see it at work in a browser, {url}/, or try it:\n  {command}"
+
+
+def stopped(after_s: float, total: Callable[[Count], int]) -> str:
+    """`total`: of a server's requests, by how they ended."""
+    ends = {
+        "failed": total(Count.FAILED),
+        "aborted": total(Count.ABORTED),
+        "refused": total(Count.OVERLOADED) + total(Count.REJECTED),
+    }
+    others = "".join(f", {count} {end}" for end, count in ends.items() if count)
+    return f"stopped after {_duration(after_s)}; requests: {total(Count.ANSWERED)} answered{others}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, hours = seconds / 60, seconds / 3600
+    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes:.0f} min" if minutes < 120 else f"{hours:.1f} h"
 
 
 def url_of(settings: Settings, host: str, listener: socket.socket) -> str:

@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -143,7 +143,7 @@ async def _front_end(
     sites = list(zip(apps, listeners, strict=True))
     is_orphaned = asyncio.Event()
     serving = asyncio.ensure_future(serve_http(sites, load, stop=is_orphaned))
-    announcing = asyncio.ensure_future(_announce(report, client, counts))
+    announcing = asyncio.ensure_future(_announce(partial(report, context.example), client, counts))
     warming_up = asyncio.ensure_future(context.encoder.warm_up())
     with process_setup.outliving_parent(
         folder, partial(_say_goodbye, asyncio.get_running_loop(), client, load, is_orphaned)
@@ -191,7 +191,7 @@ def _spans(settings: Settings, index: int, metrics: FrontEndMetrics) -> Spans | 
     return Spans(settings.otlp_endpoint, service, metrics.spans)
 
 
-async def _announce(report: ReportReady, client: "EngineClient", counts: Counts) -> None:
+async def _announce(report: Callable[[], None], client: "EngineClient", counts: Counts) -> None:
     await client.until_ready()
     counts.put(Count.HAS_BEGUN, 1)
-    report(None)
+    report()

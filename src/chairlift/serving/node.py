@@ -1,6 +1,7 @@
 """The parent process of a node: engines without HTTP, for a server on another machine."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -45,7 +46,8 @@ def _run(settings: Settings) -> int:
         pieces_at = [after(address, len(public)) for address in public]
         engines = Engines(model, folder, counted.engine_starts_again, public, pieces_at)
 
-        def on_ready(summary: list[str]) -> None:
+        def on_ready(reports: Sequence[list[str]]) -> None:
+            summary = reports[0]
             say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
             for line in (*summary[1:], f"joined {settings.join}"):
                 say(line)

@@ -7,10 +7,11 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from chairlift.build import adapter_registry, check_save_logits, find_model
 from chairlift.config.cluster_key import new_key, read_key
@@ -25,7 +26,7 @@ from chairlift.server.admission.access import check_access, warning_of
 from chairlift.server.reload import Reloader
 from chairlift.server.sockets.listen import listen, listening_at
 from chairlift.serving.addresses import after, bracketed, claim, split, tcp
-from chairlift.serving.banner import example, say, url_of
+from chairlift.serving.banner import example, rules, say, stopped, url_of
 from chairlift.serving.engines import Engines
 from chairlift.serving.front_end import front_end_main
 from chairlift.serving.members import members_main
@@ -101,15 +102,17 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
         counts = make_counts(folder.counts, num_front_ends)
         counted = ParentMetrics(folder.metrics, model.name)
 
-        def on_ready(summary: list[str] | None) -> None:
-            summary = summary or ["with engines on other machines"]
+        def on_ready(reports: Sequence[Any]) -> None:
+            """Of the engines, helpers and front ends."""
+            summary = reports[0] if settings.replicas else ["with engines on other machines"]
             say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
             count = "replicas of other machines too" if settings.cluster else f"{settings.replicas} replicas"
-            task = "generate" if model.config.embedding is None else model.config.embedding.task
             more = [f"{count}, routed by {model.settings.router}"] if settings.has_others else []
-            for line in (*summary[1:], *more, example(settings, listener, task)):
+            for line in (*summary[1:], *rules(settings), *more, example(settings, listener, reports[-1])):
                 say(line)
+            ready.append(time.monotonic())
 
+        ready: list[float] = []
         registry = adapter_registry(model, folder.adapters)
         if registry is not None:
             registry.start(settings.lora)
@@ -149,7 +152,10 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             num_helpers=len(helpers),
         )
         _start_reloading(reloader, server)
-        return server.run(say, on_ready, told)
+        code = server.run(say, on_ready, told)
+        if ready:
+            say(stopped(time.monotonic() - ready[0], counts.total))
+        return code
 
 
 @contextlib.contextmanager

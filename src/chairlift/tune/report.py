@@ -58,6 +58,23 @@ class TuneReport:
             better += f" and the targets are met, which the defaults miss ({default.point.latency:.2f} of the limit)"
         return begin + f"{self._flags(pick.choice)}: {better}, simulated{self._measured(pick.choice)}."
 
+    def notes(self) -> list[str]:
+        """What set the pace, and whether the time was too short: what bounds the gain."""
+        tuning = self.tuning
+        counts = "the arrivals set the pace, whatever the settings"
+        if tuning.goal.is_throughput:
+            counts = "the machine, not the arrivals, sets the pace"
+        elif tuning.is_raised:
+            counts = (
+                "the defaults meet the limits at the given rate; all figures are at a tenth more than the highest "
+                f"rate at which they do ({tuning.work.arrivals})"
+            )
+        notes = [f"What counts is {_what(tuning)}, because {counts}."]
+        if tuning.is_cut:
+            tried = len(tuning.evaluations)
+            notes.append(f"The time was over before the search was (settings tried: {tried}); --minutes gives it more.")
+        return notes
+
     def _flags(self, choice: Choice) -> str:
         return f"`{shown(changes(choice, self.tuning.knobs))}`"
 
@@ -119,22 +136,13 @@ class TuneReport:
 
     def _how(self) -> str:
         tuning = self.tuning
-        counts = "the arrivals set the pace, whatever the settings"
-        if tuning.goal.is_throughput:
-            counts = "the machine, not the arrivals, sets the pace"
-        elif tuning.is_raised:
-            counts = (
-                "the defaults meet the limits at the given rate; everything below is at a tenth more than the highest "
-                f"rate at which they do ({tuning.work.arrivals})"
-            )
         part = ""
         if tuning.num_searched < len(tuning.work.items):
             part = f" on the first {tuning.num_searched} requests, the best of them on all"
         return (
             f"{len(tuning.work.items)} requests, profile {self.profile}. {len(tuning.evaluations)} settings of "
             f"{len(tuning.knobs)} options were simulated{part} in {tuning.search_s:.0f} s; {self._num_given_up} were "
-            "given up as soon as another was certain to be better at both figures. "
-            f"What counts is {_what(tuning)}, because {counts}."
+            f"given up as soon as another was certain to be better at both figures. {' '.join(self.notes())}"
         )
 
     @property
@@ -208,6 +216,7 @@ class TuneReport:
             "given_up": self._num_given_up,
             "requests_searched": tuning.num_searched,
             "search_s": tuning.search_s,
+            "cut_by_time": tuning.is_cut,
             "defaults_are_fine": tuning.is_default_fine,
             "gain": tuning.gain,
             "default": _evaluation_json(self._default, tuning),

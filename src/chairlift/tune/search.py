@@ -36,6 +36,7 @@ class Search:
         self.knobs = tuple(knobs)
         self.goal = goal
         self.num_done = 0  # also in the current generation
+        self.is_cut = False  # whether the time was over before all that was wanted had been tried
         self._watch = watch
         self._tried: dict[tuple[Value, ...], Evaluation] = {}
 
@@ -75,7 +76,9 @@ class Search:
         for evaluation in self.evaluations:
             sampler.tell(evaluation)
         improved_at, best = len(self._tried), self.best
-        while time.monotonic() < ends and (len(self._tried) < least or len(self._tried) < improved_at + patience):
+        while len(self._tried) < least or len(self._tried) < improved_at + patience:
+            if self._is_over(ends):
+                break
             before = len(self._tried)
             wanted = sampler.ask(GENERATION, self.has)
             self.run(wanted)
@@ -89,7 +92,7 @@ class Search:
         """Tries the neighbours of the best until none is better."""
         ends = time.monotonic() + seconds
         best = self.best
-        while best is not None and time.monotonic() < ends:
+        while best is not None and not self._is_over(ends):
             self._run_by_generation(_neighbours(self.knobs, best.choice), ends)
             if not self._is_better(self.best, best):
                 break
@@ -98,8 +101,15 @@ class Search:
     def _run_by_generation(self, choices: Iterable[Choice], ends: float) -> None:
         wanted = list(choices)
         for start in range(0, len(wanted), GENERATION):
-            if time.monotonic() < ends:
-                self.run(wanted[start : start + GENERATION])
+            if self._is_over(ends):
+                break
+            self.run(wanted[start : start + GENERATION])
+
+    def _is_over(self, ends: float) -> bool:
+        """Asked only where there is more to try."""
+        is_over = time.monotonic() >= ends
+        self.is_cut = self.is_cut or is_over
+        return is_over
 
     def _is_better(self, evaluation: Evaluation | None, than: Evaluation | None) -> bool:
         if evaluation is None or than is None:

@@ -44,6 +44,7 @@ class Tuning:
     final: list[Evaluation] = field(default_factory=list)  # of the whole workload
     num_searched: int = 0  # requests that the search was made on
     search_s: float = 0.0
+    is_cut: bool = False  # whether the search was ended by the time
     effects: list[Effect] = field(default_factory=list)
     capacities: tuple[float, float] | None = None  # of the default and of the pick, requests a second
     is_raised: bool = False  # whether the work's arrivals were made faster than they were given
@@ -148,7 +149,7 @@ class Tuning:
                 is_part = False
             raise
         finally:
-            self.evaluations = search.evaluations
+            self.evaluations, self.is_cut = search.evaluations, search.is_cut
             if not is_part:
                 self.final, self.pick = search.evaluations, search.best or self.default
 

@@ -10,6 +10,7 @@ from chairlift.cli.main import main
 from chairlift.cli.talking.conversation import Conversation
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.responses.reading.events import Content, Reasoning
+from fakes.tiny_model import write_tiny_model
 
 Messages = list[dict[str, str]]
 
@@ -169,3 +170,17 @@ def test_help_names_every_command() -> None:
 def test_a_servers_adapter_is_named_as_its_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "base", "--url", "http://127.0.0.1:9", "--adapter", "sql"]) == 2
     assert "--adapter: with --url, give the adapter's name as MODEL" in capsys.readouterr().err
+
+
+def test_a_model_without_a_chat_template_is_refused_with_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_tiny_model(tmp_path / "plain")
+    (model / "tokenizer_config.json").unlink()
+    assert main(["chat", str(model), "--device", "cpu", "--max-model-len", "64", "--num-blocks", "8"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "",
+        "chairlift: error: the model has no chat template: give one with --chat-template, or use `chairlift "
+        "generate`\n",
+    )

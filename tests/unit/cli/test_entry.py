@@ -1,4 +1,5 @@
-"""The first lines of every command: a signal that comes while it imports, or after its end, leaves no traceback."""
+"""The first lines of every command: a signal that comes while it imports, or after its end, leaves no traceback, and
+neither does a package that is not installed."""
 
 import os
 import signal
@@ -92,6 +93,38 @@ def test_a_process_started_to_ignore_ctrl_c_ignores_it(
 ) -> None:
     monkeypatch.setenv("IGNORES", "yes")
     assert run([str(script)], tmp_path, signal.SIGINT, where, "policies") == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("policies",), ("serve", "--port", "0")])
+def test_a_package_that_is_not_installed_is_one_line(tmp_path: Path, script: Path, arguments: tuple[str, ...]) -> None:
+    assert run_without(tmp_path, "yaml", str(script), *arguments) == (
+        2,
+        "chairlift: error: the module yaml is not installed, which chairlift needs: pip install chairlift, without "
+        "--no-deps\n",
+    )
+
+
+def test_a_server_whose_processes_miss_a_package_ends_with_one_line(tmp_path: Path, script: Path) -> None:
+    code, said = run_without(tmp_path, "torch", str(script), "serve", "--port", "0")
+    assert code == 2
+    starting, error = said.splitlines()
+    assert starting.startswith("chairlift: starting ")
+    assert error.startswith("chairlift: error: the module torch is not installed")
+
+
+def test_a_module_of_ours_that_is_missing_shows_where(tmp_path: Path, script: Path) -> None:
+    code, said = run_without(tmp_path, "chairlift.cli.verify", str(script), "--version")
+    assert code == 1
+    assert said.startswith("Traceback")
+
+
+def run_without(folder: Path, module: str, *command: str) -> tuple[int, str]:
+    (folder / "sitecustomize.py").write_text(f"import sys\n\nsys.modules[{module!r}] = None\n")
+    environment = os.environ | {"PYTHONPATH": f"{folder}:{_ROOT / 'src'}"}
+    done = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=HANG_S, cwd=folder
+    )
+    return done.returncode, done.stderr
 
 
 def test_the_entry_imports_no_other_part() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.main import main
+from chairlift.runner.native.ops import available
 from unit.runner.memory.test_forecast import ONE_BILLION
 
 
@@ -35,8 +36,8 @@ def test_a_configuration_may_have_any_name(folder: Path, capsys: pytest.CaptureF
 
 def test_the_embedded_model_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     found = facts(capsys, "--device", "cpu", "--device-memory", "16GiB", "--dtype", "bfloat16")
-    assert (found["model"], found["kv_tokens"]) == ("SmolLM2-135M-Instruct", 11_648)
-    assert found["requests"] == {"8192": 1, "2048": 5, "512": 22}
+    assert (found["model"], found["kv_tokens"]) == ("SmolLM2-135M-Instruct", 46_592)
+    assert found["requests"] == {"8192": 5, "2048": 22, "512": 91}
 
 
 def test_options_of_serve_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +67,35 @@ def test_the_table_is_for_people(folder: Path, capsys: pytest.CaptureFixture[str
     assert "2.3 GiB of it beyond --memory" in out
     for part in ("weights", "activations", "graphs", "KV cache", "requests at once"):
         assert part in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "kept"),
+    [
+        ((), "million parameters in bfloat16", "none"),
+        (("--quantize", "fp8"), "million parameters in fp8, computed in bfloat16", "fp8"),
+    ],
+)
+def test_weights_are_told_as_what_they_are_kept_and_without_what_is_beside_them(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str, kept: str
+) -> None:
+    assert main(["plan", str(folder), "--device", "h100", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert words in out
+    assert "the libraries' code, rotations by position\n" in out
+    found = facts(capsys, folder, "--device", "h100", *arguments)
+    assert found["quantize"] == kept
+    beside = found["weights_bytes"] - found["parameters_bytes"]  # type: ignore[operator]
+    assert beside == 128 * 2**20 + 4 * 8192 * 64
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+def test_blocks_of_a_file_that_are_kept_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert "million parameters in Q4_1, computed in float32" in out
+    assert "rotations by position\n" in out
+    assert "code" not in out
 
 
 def test_a_context_larger_than_the_cache_is_lowered_with_a_note(

@@ -23,6 +23,13 @@ def test_it_writes_a_yaml_for_serve_and_says_what_it_found(tmp_path: Path, capsy
     resolve({}, tmp_path / "out" / "tuned.yaml")
 
 
+def test_the_terminal_says_what_bounds_the_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune(tmp_path, "--arrivals", "poisson:rate=5", "--minutes", "0.0001") == 0
+    shown = capsys.readouterr().out
+    assert "because the arrivals set the pace, whatever the settings." in shown
+    assert "The time was over before the search was (settings tried: " in shown
+
+
 def test_the_json_object_is_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tune(tmp_path, "--json", "--arrivals", "poisson:rate=5") == 0
     result = json.loads(capsys.readouterr().out)

@@ -83,3 +83,9 @@ def test_a_search_that_can_never_be_carried_out_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="beam_width: 2 continuations of up to 32 tokens .* of 24 tokens"):
         num_offered(SamplingParams(beam_width=2, max_tokens=None), 1, 10, LIMITS)
     assert num_offered(SamplingParams(beam_width=2, max_tokens=2), 1, 10, LIMITS) == 4
+
+
+def test_requests_of_full_length_are_counted_with_and_without_windows() -> None:
+    assert replace(LIMITS, num_blocks=20).num_full_length == 2.5
+    # Eight pages of the layers that see all, and two of those with a window: the last block and the one before it.
+    assert replace(LIMITS, num_blocks=30, window=4, num_window_groups=1).num_full_length == 3.0

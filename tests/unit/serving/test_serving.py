@@ -26,12 +26,12 @@ def test_where_a_gpus_memory_goes_is_a_line_of_its_own() -> None:
     limits = Limits(vocab_size=9, max_model_len=100, block_size=10, num_blocks=25, max_running=4, max_step_tokens=64)
     loaded = Loaded(LedgerRunner(1, 1, 9), limits, "bfloat16", "bfloat16", "none", "cuda", "triton", 8)
     (line,) = summary(loaded)
-    assert "KV cache of 25 blocks for 250 tokens" in line
+    assert "KV cache of 25 blocks for 250 tokens (2.5 requests of 100)" in line
     budget = Budget(total=8 * GIB, others=GIB, weights=2 * GIB, activations=GIB, graphs=0, kv=3 * GIB)
     first, second = summary(replace(loaded, budget=budget))
     assert first == line
     assert second.startswith("GPU memory of 8.0 GiB: weights 2.0, ")
-    assert "KV cache 3.0 (250 tokens, 2.5 requests of 100), free 1.0" in second
+    assert "KV cache 3.0, free 1.0" in second
     assert "exact" not in first
     assert "bfloat16, exact (fingerprint c0ffee), triton kernels" in summary(replace(loaded, fingerprint="c0ffee"))[0]
 

@@ -64,6 +64,11 @@ def test_no_time_is_enough_for_the_default() -> None:
         search.explore(0.0)
         assert len(search.evaluations) == 1
         assert search.best is not None
+        assert search.is_cut
+
+
+def test_a_search_that_ends_by_itself_was_not_cut() -> None:
+    assert not searched(num_items=5).is_cut
 
 
 def test_knobs_that_do_not_matter_are_reset() -> None:

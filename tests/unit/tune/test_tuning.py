@@ -71,6 +71,16 @@ def test_where_nothing_is_better_the_defaults_are_fine() -> None:
     assert [line for line in yaml_of(found(tuning)).splitlines() if not line.startswith("#")] == []
 
 
+def test_a_search_that_the_time_cut_says_so_and_one_that_ended_does_not(batch: Tuning) -> None:
+    cut = found(tuned(work(), seconds=0.0))
+    note = "The time was over before the search was (settings tried: 1); --minutes gives it more."
+    assert note in cut.notes()
+    assert note in to_markdown(cut.title, cut.blocks(""))
+    assert cut.to_json("")["cut_by_time"] is True
+    assert not any("time was over" in each for each in found(batch).notes())
+    assert found(batch).to_json("")["cut_by_time"] is False
+
+
 def test_with_targets_the_pick_meets_them_and_its_capacity_is_known() -> None:
     tuning = tuned(work(arrivals="poisson:rate=9", slo="tpot_p99=12ms,ttft_p50=2s"))
     assert tuning.pick is not None and tuning.capacities is not None

@@ -62,7 +62,7 @@ def add_option_flags(parser: argparse.ArgumentParser, *groups: Group, without: C
                 added.append(option.name)
     others = [foreign for foreign in FOREIGN if foreign.option in added or ("model" in groups and not foreign.option)]
     taken = {flag for action in parser._actions for flag in action.option_strings}
-    added += [foreign.name for foreign in others if _add_foreign_flag(parser, foreign, taken)]
+    added += [foreign.name for foreign in others if add_foreign_flag(parser, foreign, taken)]
     parser.set_defaults(option_names=tuple(added))
 
 
@@ -196,7 +196,7 @@ _FOREIGN_ACTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def _add_foreign_flag(parser: argparse.ArgumentParser, foreign: Foreign, taken: Collection[str]) -> bool:
+def add_foreign_flag(parser: argparse.ArgumentParser, foreign: Foreign, taken: Collection[str]) -> bool:
     """Hidden in the help; not where the command has flags of these names."""
     flags = [flag for flag in foreign.flags if flag not in taken]
     if flags:

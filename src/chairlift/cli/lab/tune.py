@@ -177,7 +177,8 @@ def _conclude(options: argparse.Namespace, found: "TuneReport") -> int:
     with writing(options.out):
         paths = write(found, options.out)
     text = yaml_of(found)
-    print(json.dumps(found.to_json(text)) if options.json else f"{found.verdict().replace('`', '')}\n\n{text}")
+    said = "\n".join([found.verdict(), *found.notes()]).replace("`", "")
+    print(json.dumps(found.to_json(text)) if options.json else f"{said}\n\n{text}")
     _say(f"wrote {', '.join(map(str, paths))}")
     if found.is_partial:
         return 130

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from chairlift.config.extras import not_installed
 from chairlift.core.errors import ChairliftError, InvalidConfig
 
 ReportReady = Callable[[Any], None]  # called once, with what the parent should know
@@ -133,10 +134,23 @@ def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> No
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     signal.signal(STOP, lambda *_: sys.exit(0))
+    has_reported = False
+
+    def report(what: Any) -> None:
+        nonlocal has_reported
+        has_reported = True
+        pipe.send((True, what))
+
     try:
-        main(lambda report: pipe.send((True, report)), *args)
+        main(report, *args)
     except ChairliftError as error:
         pipe.send((False, str(error)))
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        line = not_installed(error)
+        if line is None or has_reported:  # the parent reads no more
+            raise
+        pipe.send((False, line))
         sys.exit(2)
 
 

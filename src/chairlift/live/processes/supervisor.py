@@ -62,7 +62,7 @@ class Supervisor:
     def __post_init__(self) -> None:
         self._heartbeats = [Heartbeat() for _ in range(self.num_engines)]
         self._children: list[Child] = []  # in the order of `starts`
-        self._reports: list[Any] = [None] * self.num_engines  # the engines'
+        self._reports: list[Any] = [None] * len(self.starts)  # in the same order
         self._deaths = [Deaths() for _ in self.starts]
         self._is_serving = False  # all have been ready
         self._is_starting = False  # a process that is not among the children yet
@@ -71,8 +71,9 @@ class Supervisor:
         self._is_urgent = False
         self._is_ending = False
 
-    def run(self, say: Say, on_ready: Callable[[Any], None], told: Sequence[int] = ()) -> int:
-        """Until a signal comes; the exit code. `told`: signals that came before this call."""
+    def run(self, say: Say, on_ready: Callable[[Sequence[Any]], None], told: Sequence[int] = ()) -> int:
+        """Until a signal comes; the exit code. `on_ready` gets all reports, in the order of `starts`. `told`: signals
+        that came before this call."""
         on_signals(self._stop)
         try:
             try:
@@ -87,12 +88,12 @@ class Supervisor:
             self._end()
         return 0
 
-    def _serve(self, say: Say, on_ready: Callable[[Any], None]) -> None:
+    def _serve(self, say: Say, on_ready: Callable[[Sequence[Any]], None]) -> None:
         for index in range(len(self.starts)):
             self._start(index)
         self._wait_ready()
         self._is_serving = True
-        on_ready(self._reports[0] if self._reports else None)
+        on_ready(self._reports)
         while not self._is_stopping:
             self._watch(say)
         self._drain(say)
@@ -122,8 +123,7 @@ class Supervisor:
     def _wait_ready(self) -> None:
         """Until all are ready; the first that cannot start ends the wait."""
         for index, report in as_ready(self._children):
-            if index < self.num_engines:
-                self._reports[index] = report
+            self._reports[index] = report
 
     def _stop(self, number: int, _frame: object) -> None:
         if self._is_ending:

@@ -25,13 +25,8 @@ class Budget:
     def free(self) -> int:
         return self.total - self.others - self.weights - self.activations - self.graphs - self.kv
 
-    def in_words(self, limits: Limits) -> str:
-        tokens, length = limits.max_pool_tokens, limits.max_model_len
-        count = limits.num_blocks / limits.windows.num_pages(length) if limits.window else tokens / length
-        return (
-            f"GPU memory of {gib(self.total)} GiB: {self._parts()}, KV cache {gib(self.kv)} "
-            f"({tokens} tokens, {count:.1f} requests of {length}), free {gib(self.free)}"
-        )
+    def in_words(self) -> str:
+        return f"GPU memory of {gib(self.total)} GiB: {self._parts()}, KV cache {gib(self.kv)}, free {gib(self.free)}"
 
     def num_blocks_within(self, share: float, block_bytes: int, limits: Limits, num_tensors: int) -> int:
         """Blocks, cut into so many tensors, that fit a share of the memory; refused when they are too few to use."""

@@ -25,7 +25,7 @@ from chairlift.runner.memory.footprint import LOADING_CODE, estimate_footprint, 
 from chairlift.runner.memory.gpu import SHARE
 from chairlift.runner.memory.measure import largest_count, with_step
 from chairlift.runner.memory.sizing import limits_without_pool, lowered, with_pool
-from chairlift.runner.weights.quantize import kept_bytes, pick_quantize
+from chairlift.runner.weights.quantize import kept_as, kept_bytes, pick_quantize
 
 _BF16, _FP8 = (8, 0), (8, 9)  # the first GPUs that have them
 
@@ -35,7 +35,9 @@ class Forecast:
     device: DeviceSpec
     dtype: str
     kv_dtype: str
+    quantize: str  # as `kept_as` names it
     num_parameters: int
+    parameter_bytes: int  # of the budget's weights; the others: rotations, slots of adapters, code of a GPU's libraries
     limits: Limits
     lowered: str | None  # the warning where the cache does not hold the model's context
     kv_token_bytes: int
@@ -64,7 +66,8 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     fast = pick_kernels(settings.kernels, where, dtype, config) if device.kind == "cpu" else "triton"
     is_fp8 = settings.kv_dtype == "fp8"
     kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
-    weights = kept_bytes(config, pick_quantize(settings.quantize, settings.dtype, fast, config), dtype.itemsize)
+    quantize = pick_quantize(settings.quantize, settings.dtype, fast, config)
+    weights = parameter_bytes = kept_bytes(config, quantize, dtype.itemsize)
     own = config.layers if config.fallback is None else ()
     heads = {(layer.attention.rotation, layer.attention.head_dim) for layer in own}
     weights += 4 * limits.max_model_len * sum(head_dim for _, head_dim in heads)  # tables of rotations
@@ -91,7 +94,9 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
         device=device,
         dtype=hardware.dtype_name(dtype),
         kv_dtype=hardware.dtype_name(kv_dtype),
+        quantize=kept_as(config, quantize),
         num_parameters=whole_size,
+        parameter_bytes=parameter_bytes,
         limits=limits,
         lowered=lowered(limits, wanted),
         kv_token_bytes=block_bytes // limits.block_size,

@@ -14,7 +14,7 @@ from chairlift.core.limits import Limits
 from chairlift.runner.machine import hardware
 
 _MIB = 2**20
-_EMBEDDED_KV_BYTES = 256 * _MIB
+_EMBEDDED_KV_BYTES = 1024 * _MIB
 _MOVING_BYTES = 1024 * _MIB  # for requests that move to other engines, if nothing is swapped
 # Requests and tokens of a step by default: beyond these a step only takes longer.
 _MAX_RUNNING = defaultdict(lambda: 128, cuda=512)

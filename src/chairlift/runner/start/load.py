@@ -34,7 +34,7 @@ from chairlift.runner.ranks.first import Crew, Ranks
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.start.choices import adapter_store, choose, load_fallback_model, load_model
 from chairlift.runner.start.warm_up import time_recovery, warm_up
-from chairlift.runner.weights.quantize import STORED
+from chairlift.runner.weights.quantize import kept_as
 from chairlift.text.find import load_tokenizer
 from chairlift.text.structured.vocabulary import grammar_vocabulary
 
@@ -48,7 +48,7 @@ class Loaded:
     limits: Limits
     dtype: str
     kv_dtype: str
-    quantize: str  # none, fp8, int8, int4, or the type of a file's blocks, such as Q4_1
+    quantize: str  # as `kept_as` names it
     device: str
     kernels: str
     threads: int  # of each rank
@@ -152,7 +152,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
         limits,
         hardware.dtype_name(dtype),
         hardware.dtype_name(chosen.kv_dtype),
-        config.blocks.type_name if config.blocks and chosen.quantize == STORED else chosen.quantize,
+        kept_as(config, chosen.quantize),
         device.type,
         f"mindspore:{target}" if target else kernels if chosen.flash is None else f"{kernels} and flashinfer",
         chosen.threads,

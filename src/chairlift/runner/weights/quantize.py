@@ -62,6 +62,11 @@ def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:
     return weight_bytes(config, itemsize, 1 if quantize == "fp8" else itemsize)
 
 
+def kept_as(config: ModelConfig, quantize: str) -> str:
+    """none, fp8, int8, int4, or the type of a file's blocks, such as Q4_1."""
+    return config.blocks.type_name if config.blocks and quantize == STORED else quantize
+
+
 def has_experts(config: ModelConfig) -> bool:
     return any(layer.feed_forward.experts for layer in config.kinds_of_layers)
 

@@ -24,10 +24,12 @@ def pool(source: Source, free: int, block_bytes: int = BLOCK, **settings: object
     return with_pool(LIMITS, Settings(**settings), source, block_bytes, None, free)
 
 
-def test_the_embedded_model_s_cache_holds_one_request_of_full_length() -> None:
-    assert pool(EMBEDDED, 18 * GIB) == replace(LIMITS, num_blocks=512)
-    in_bf16 = pool(EMBEDDED, 18 * GIB, BLOCK // 2)
-    assert (in_bf16.max_model_len, in_bf16.num_blocks * (BLOCK // 2) // MIB) == (8192, 255)
+def test_the_embedded_model_s_cache_holds_several_requests_of_full_length_and_no_more_than_is_free() -> None:
+    found = pool(EMBEDDED, 18 * GIB)
+    assert found == replace(LIMITS, num_blocks=1024 * MIB // BLOCK)
+    assert found.num_full_length > 2.8
+    assert pool(EMBEDDED, 2 * GIB) == replace(LIMITS, num_blocks=512 * MIB // BLOCK)
+    assert pool(EMBEDDED, 800 * MIB) == replace(LIMITS, num_blocks=512)
 
 
 def test_a_quarter_of_what_is_free_is_taken_and_half_where_one_request_needs_it() -> None:

@@ -40,7 +40,8 @@ VLLM: tuple[Foreign, ...] = (
     same(
         "tool_format", "--tool-call-parser", note="found from the chat template where it is left out",
         values={
-            "llama3_json": "llama3-json", "llama4_pythonic": "llama4-pythonic", "qwen3_coder": "qwen3-coder",
+            "llama3_json": "llama3-json", "llama4_json": "llama3-json", "llama4_pythonic": "llama4-pythonic",
+            "pythonic": "llama4-pythonic", "qwen3_coder": "qwen3-coder",
             "qwen3_xml": "qwen3-coder", "deepseek_v3": "deepseek", "deepseek_v31": "deepseek-v3.1", "glm45": "glm",
             "openai": "gpt-oss",
         },

@@ -31,7 +31,10 @@ def find_template(
 
 def named_template(name: str) -> ResponseTemplate:
     if name not in BY_NAME:
-        raise InvalidConfig(f"--tool-format {name}: unknown; known are {', '.join(sorted(BY_NAME))}")
+        known = ", ".join(sorted(BY_NAME))
+        raise InvalidConfig(
+            f"--tool-format {name}: unknown; leave it out, and the chat template tells, or give one of {known}"
+        )
     return BY_NAME[name]
 
 

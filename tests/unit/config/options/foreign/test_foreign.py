@@ -14,6 +14,7 @@ from chairlift.config.options.foreign.vllm import VLLM_SAME
 from chairlift.config.options.resolve import OPTIONS, resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
+from chairlift.text.responses.templates.families import BY_NAME
 
 OURS = {option.name for option in OPTIONS}
 
@@ -47,6 +48,9 @@ def test_a_constant_is_a_value_of_ours(foreign: Foreign) -> None:
         (("--no-enable-prefix-caching",), "prefix_cache", False),
         (("--kv-cache-dtype", "fp8_e4m3"), "kv_dtype", "fp8"),
         (("--tool-call-parser", "qwen3_coder"), "tool_format", "qwen3-coder"),
+        (("--tool-call-parser", "llama4_json"), "tool_format", "llama3-json"),
+        (("--tool-call-parser", "pythonic"), "tool_format", "llama4-pythonic"),
+        (("--tool-call-parser", "hermes"), "tool_format", "hermes"),
         (("--data-parallel-size", "2"), "replicas", 2),
         (("--runner", "pooling"), "task", "pooling"),
         (("-m", "a/b"), "model", "a/b"),
@@ -109,6 +113,11 @@ def test_what_is_not_needed_is_ignored_with_a_word(foreign: Foreign) -> None:
 
 def test_aliases_are_ours_where_flags_are_asked_for() -> None:
     assert flags_of(_parser().parse_args(["serve", "--max-num-seqs", "4"]))["max_running"] == "4"
+
+
+def test_every_parser_of_theirs_stands_for_a_format_that_there_is() -> None:
+    parser = by_flag("--tool-call-parser")
+    assert parser is not None and {*parser.values.values()} <= {*BY_NAME}
 
 
 def test_an_alias_of_an_option_that_a_command_lacks_says_so(capsys: pytest.CaptureFixture[str]) -> None:
