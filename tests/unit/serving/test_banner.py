@@ -10,7 +10,7 @@ from chairlift.config.settings import Settings
 from chairlift.live.shared_memory.counts import Count
 from chairlift.serving.banner import example, rules, stopped
 from fakes.http_world import HttpWorld
-from fakes.small_tokenizer import small_tokenizer
+from fakes.small_tokenizer import small_tokenizer, tokenizer_of
 
 
 @pytest.fixture
@@ -43,10 +43,7 @@ def test_the_first_request_that_is_proposed_suits_the_model(
 async def test_a_model_without_a_chat_template_is_proposed_what_it_answers(
     template: bool, what: str, path: str, listener: socket.socket
 ) -> None:
-    tokenizer = small_tokenizer()
-    if not template:
-        tokenizer.chat_template = None
-    world = HttpWorld(tokenizer=tokenizer)
+    world = HttpWorld(tokenizer=small_tokenizer() if template else tokenizer_of(None))
     assert world.context.example == what
     body = example(Settings(), listener, what).partition("-d '")[2].removesuffix("'")
     async with world.http() as http:
