@@ -109,6 +109,7 @@ class Moves:
             deadline = time.monotonic() + min(max(FETCH_S, computing_s), MAX_FETCH_S)
             self._arriving[request.id] = self._do(self._fetches, partial(self._fetch, ticket, blocks, deadline))
         else:
+            self._fetcher.discard(ticket)
             self._tell("--host-memory is full")
 
     def turn(self, exported: Sequence[Exported]) -> list[Answer]:
