@@ -230,6 +230,11 @@ def test_with_roles_no_request_and_no_token_is_lost_whatever_becomes_of_replicas
     assert num_moved > num_whole > 500
 
 
+def test_a_request_comes_back_to_a_prefill_replica_with_plans_in_flight() -> None:
+    _, run = served(1580, 2, "prefix", changes(1580, 2), num_prefill=1, depth=2)
+    assert run.timeline.report().finished == 60
+
+
 def test_skipping_ahead_is_the_same_as_stepping_with_roles_and_losses() -> None:
     for seed in range(60):
         count = 2 + seed % 4

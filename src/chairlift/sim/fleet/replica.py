@@ -80,6 +80,7 @@ class Replica:
         runner = SimRunner(cost, scheduler.limits.block_size, self.clock, depth)
         self.engine = Engine(scheduler, runner, self.clock, self.observer)
         self.news = scheduler.pool.news = PrefixNews(span) if span else None
+        self._is_prefill = is_prefill
         self._skips = skips and not is_prefill
         self._ahead = SkipAhead(self.engine, self.clock, cost, self.observer)
 
@@ -96,6 +97,8 @@ class Replica:
     def take(self, request: Request, arrival: float, now: float) -> None:
         self.interrupt(now)
         self.clock.advance_to(now)
+        if self._is_prefill and request.output:  # it may have been here, and be in a plan in flight
+            self.engine.settle()
         self.num_taken += 1
         self.engine.scheduler.add((request,), arrival)
         self.observer.queued.added((request,), arrival)
