@@ -67,9 +67,7 @@ def main() -> None:
         args.workload.write_text("".join(lines))
     mean = sum(item.prompt_tokens for item in items) / len(items)
     print(f"{len(items)} requests, prompts of {mean:.0f} tokens on average")
-    print(
-        "req/s  prefill  GB/s   ttft p50       p99   tpot p50       p99    e2e p50       p99  moved   with KV  total s"
-    )
+    print("req/s  prefill  GB/s   ttft p50       p99   tpot p50       p99    e2e p50       p99  moved   with KV")
     for rate in args.rates.split(","):
         for num_prefill in map(int, args.splits.split(",")):
             for link in map(float, args.links.split(",")):
