@@ -44,7 +44,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--max-replicas", default="64", metavar="N", help="replicas to try at most (default: %(default)s)"
     )
     add_request_flags(parser)
-    add_option_flags(parser, "model", "engine", "replicas", without=("tokenizer", "replicas"))
+    add_option_flags(parser, "model", "engine", "replicas", without=("tokenizer", "replicas", "roles"))
 
 
 def _device_bytes(value: object) -> int:
@@ -86,6 +86,11 @@ def _run_fleet(options: argparse.Namespace) -> int:
     if options.which is not None:
         raise InvalidConfig(
             f"--fleet is planned by --profile, which has the model's step times; leave {options.which} out"
+        )
+    if settings.roles is not None:
+        raise InvalidConfig(
+            f"roles {settings.roles} are of one number of replicas, and --fleet tries many; leave them out here, and "
+            "compare splits of what it finds with `chairlift compare --replicas N --vary roles=none,prefill:1,decode:3`"
         )
     if options.slo is None:
         raise InvalidConfig("--slo is missing: what the fleet has to meet, as in ttft_p99=500ms")

@@ -30,6 +30,7 @@ from chairlift.config.options.values import (
     one_of,
     reached,
     reached_host,
+    roles_text,
     seconds,
     seconds_or_0,
     share,
@@ -38,11 +39,10 @@ from chairlift.config.options.values import (
     url_path,
     whole,
 )
+from chairlift.core.routing.roles import ROLES, Role
 from chairlift.core.scheduling.preemption import MODES, REQUEUES
 
 Group = Literal["model", "engine", "replicas", "nodes", "server", "record"]
-Role = Literal["prefill", "decode"]
-_ROLES: tuple[Role, ...] = ("prefill", "decode")
 MINDSPORE_DEVICES = ("mindspore", "mindspore:cpu", "mindspore:ascend")
 UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
 _KV_RULE = (
@@ -206,6 +206,9 @@ class Settings:
         1, whole(0, MAX_REPLICAS), "N", "engines that share the requests, on this machine; 0: only those of --cluster"
     )
     router: str = _replicas("prefix", rule_text("router"), "RULE", "routing rule: which replica a request goes to")
+    roles: str | None = _replicas(
+        None, roles_text, "ROLE:N,...", "replicas for prefill and for decode, as in prefill:1,decode:3; or none"
+    )
     cluster: str | None = _nodes(None, cluster_address, "ADDRESS",
         "address where nodes join this server (`chairlift node --join`): HOST:PORT, or :PORT on all addresses; or a "
         "Ray cluster that starts --replicas nodes: ray://HOST:PORT or ray://auto",
@@ -227,9 +230,6 @@ class Settings:
         "transport of the KV blocks of a request that moves to another replica; shared: memory on one machine, TCP "
         "between machines",
     )  # fmt: skip
-    roles: str | None = _server(
-        None, text, "ROLE:N,...", "replicas for prefill and for decode, as in prefill:1,decode:3"
-    )
     seed: int | None = _server(
         None, whole(0, 2**63 - 1), "N", "seed of requests that bring none, in their order (default: random ones)"
     )
@@ -345,7 +345,7 @@ class Settings:
     def replica_roles(self) -> tuple[Role, ...]:
         """Of each replica; none where they have no roles."""
         parts = [part.partition(":") for part in (self.roles or "").split(",") if part]
-        return tuple(role for name, _, count in parts for role in _ROLES if role == name for _ in range(int(count)))
+        return tuple(role for name, _, count in parts for role in ROLES if role == name for _ in range(int(count)))
 
     @property
     def can_move_kv(self) -> bool:

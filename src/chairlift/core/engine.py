@@ -83,7 +83,14 @@ class Engine:
         while has_room and len(self._in_flight) < self.runner.depth and (plan := self._plan()):
             has_room = self._submit(plan)
         # A step that did not fit may have overwritten what the runner sampled last: collect every token first.
-        for _ in range(min(1, len(self._in_flight)) if has_room else len(self._in_flight)):
+        return self._collect_oldest(min(1, len(self._in_flight)) if has_room else len(self._in_flight))
+
+    def settle(self) -> list[Event]:
+        """Collect all that is in flight, and return what happened."""
+        return self._collect_oldest(len(self._in_flight))
+
+    def _collect_oldest(self, count: int) -> list[Event]:
+        for _ in range(count):
             self._collect(self._in_flight.popleft())
         events = self.scheduler.take_events()
         self.observer.happened(events)

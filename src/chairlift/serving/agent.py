@@ -19,7 +19,7 @@ import zmq.asyncio
 from chairlift.build import ResolvedModel
 from chairlift.config.cluster_key import read_key
 from chairlift.core.errors import InvalidConfig
-from chairlift.live.moving.moves import MAX_FETCH_S
+from chairlift.core.moving import MAX_FETCH_S
 from chairlift.live.nodes.messages import Ended, FromList, Leave, MemberEngine, Refused, Tell, ToList
 from chairlift.live.nodes.terms import digest_of, terms_of
 from chairlift.live.processes.child import STOP, ReportReady

@@ -15,7 +15,8 @@
 A decode with drafts costs as much as a prompt chunk of as many tokens that samples at each of them. Where max_row_pairs
 is set, prompt chunks of no more pairs are computed row by row: each of their tokens reads its context as a decode does,
 so they count as decodes there. Where min_prompt_rows is set, the runner pads each prompt chunk to so many tokens. Where
-there are rungs, it pads the rows of a step to the next of them.
+there are rungs, it pads the rows of a step to the next of them. A step without rows only moves slots out, for requests
+that leave.
 
 Knows nothing of clocks, devices or files.
 """
@@ -94,6 +95,8 @@ class CostModel:
     rungs: tuple[int, ...] = ()  # rows that steps are padded to, rising; more than the last are not padded
 
     def seconds(self, shape: StepShape) -> float:
+        if not shape.num_rows:
+            return self.swap_token_s * shape.num_swapped
         seconds = (
             self.step_s
             + self.linear_s(shape.num_rows)

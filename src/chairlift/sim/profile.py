@@ -15,6 +15,7 @@ from chairlift.config.fields import Fields
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
+from chairlift.core.moving import FIRST_BYTES_PER_S
 from chairlift.core.request import Request
 from chairlift.core.windows import Windows
 from chairlift.sim.cost import CostModel
@@ -48,6 +49,9 @@ class Profile:
     # Outside the steps: a request over HTTP reaches the scheduler, and its first token the client, so much later.
     arrival_s: float = 0.0
     arrival_token_s: float = 0.0  # and for each prompt token
+    # Keys and values that a request takes to another replica, at the source and at the target; bytes a second.
+    copied_per_s: float = FIRST_BYTES_PER_S
+    fetched_per_s: float = FIRST_BYTES_PER_S
     note: str = ""  # where the numbers come from
     measured: tuple[Mapping[str, float], ...] = ()  # what they were fitted to, for the record
 
@@ -125,6 +129,8 @@ def parse_profile(text: str, origin: str) -> Profile:
         depth=known.size("depth", 1),
         arrival_s=known.number("arrival_s", 0.0),
         arrival_token_s=known.number("arrival_token_s", 0.0),
+        copied_per_s=known.positive("copied_per_s", FIRST_BYTES_PER_S),
+        fetched_per_s=known.positive("fetched_per_s", FIRST_BYTES_PER_S),
         note=str(values.get("note", "")),
         measured=tuple(measured),
     )

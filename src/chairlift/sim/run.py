@@ -2,17 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
-from functools import partial
 from pathlib import Path
 
-from chairlift.config.options.rules import make_router
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ports import Observer
 from chairlift.sim.fleet.changes import NO_CHANGES, Changes, check
-from chairlift.sim.fleet.run import ReplicaRun
 from chairlift.sim.profile import Profile
-from chairlift.sim.setup import make_scheduler, rules_of
+from chairlift.sim.setup import make_fleet, make_scheduler, rules_of
 from chairlift.sim.simulate import simulate
 from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.recorder import Recorder
@@ -37,17 +34,16 @@ def run(
     """`items` are read once, as they arrive; `watch` gets the simulated time after each step, or after many at once.
     `changes`: what happens to replicas meanwhile."""
     limits = profile.limits(settings)
-    rules = rules_of(settings, profile, limits)
     if settings.replicas > 1 or changes is not None:
         if trace is not None:
             raise InvalidConfig("trace: a file has the steps of one engine; leave --trace or --replicas out")
         changes = changes or NO_CHANGES
-        check(changes, settings.replicas)
-        router, make = make_router(settings.router), partial(make_scheduler, limits, rules)
-        fleet = ReplicaRun(make, settings.replicas, router, profile.cost, profile.depth, seed, changes)
+        check(changes, settings.replicas, settings.roles)
+        fleet = make_fleet(settings, profile, limits, seed, changes)
         arriving = requests_of(arrivals.apply(items, seed), limits, seed)
         fleet.run(arriving, arrivals.concurrency, watch, profile.arrival_delay)
         return fleet.timeline.report(slo, tuple(fleet.routing.failures), fleet.replica_s)
+    rules = rules_of(settings, profile, limits)
     scheduler = make_scheduler(limits, rules)
     timeline = Timeline(scheduler.pool)
     arriving = requests_of(arrivals.apply(items, seed), limits, seed)

@@ -124,6 +124,7 @@ class Report:
     preemptions: int
     swaps: int
     moves: int  # of requests to another replica
+    kv_moves: int  # of these, with keys and values
     replica_s: float | None  # seconds that replicas were there, of all together; None: an engine by itself
     cache_hit_tokens: int
     blocks: Level  # in use
@@ -155,7 +156,8 @@ class Report:
         yield line("tokens", f"{prompt}, {self.output_tokens} output")
         yield line("preemptions", f"{self.preemptions}, of them {self.swaps} swapped")
         if self.moves:
-            yield line("moves", f"{self.moves} of requests to another replica")
+            kept = f", {self.kv_moves} with keys and values" if self.kv_moves else ""
+            yield line("moves", f"{self.moves} of requests to another replica{kept}")
         if self.replica_s is not None:
             yield line("replicas", f"{self._num_replicas():.1f} on average, {self.replica_s:.0f} s of all together")
         yield line("blocks", f"{_level(self.blocks)} in use; sharing saved {_level(self.blocks_saved)}")

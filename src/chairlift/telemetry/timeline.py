@@ -63,7 +63,7 @@ class Timeline:
         self._started = math.inf
         self._ended = -math.inf
         self._num_steps = self._num_decode_steps = self._num_requests = 0
-        self._num_failed = self._num_aborted = self._num_moved = 0
+        self._num_failed = self._num_aborted = self._num_moved = self._num_kv_moved = 0
         self._num_preempted = self._num_swapped = self._num_cached = 0
         self._rule_failures: list[str] = []
 
@@ -88,7 +88,10 @@ class Timeline:
     def aborted(self, *_: object, **__: object) -> None:
         """An event follows."""
 
-    committed = failed = rolled_back = leaving = arrived = served_elsewhere = aborted
+    committed = failed = rolled_back = leaving = served_elsewhere = aborted
+
+    def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
+        self._num_kv_moved += is_whole
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
@@ -240,6 +243,7 @@ class Timeline:
             preemptions=self._num_preempted,
             swaps=self._num_swapped,
             moves=self._num_moved,
+            kv_moves=self._num_kv_moved,
             replica_s=replica_s,
             cache_hit_tokens=self._num_cached,
             blocks=Level(self._sum_blocks / max(self._num_steps, 1), self._max_blocks),

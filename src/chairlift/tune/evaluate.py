@@ -7,17 +7,14 @@ better at both throughput and latency; its figures are then upper bounds.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from typing import NamedTuple
 
-from chairlift.config.options.rules import make_router
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.request import Request
-from chairlift.sim.fleet.run import ReplicaRun
 from chairlift.sim.profile import Profile
-from chairlift.sim.setup import make_scheduler, rules_of
+from chairlift.sim.setup import make_fleet, make_scheduler, rules_of
 from chairlift.sim.simulate import simulate
 from chairlift.telemetry.report import Report
 from chairlift.telemetry.timeline import Timeline
@@ -87,8 +84,7 @@ class Evaluator:
                 raise InvalidConfig(f"a request of {self._longest} tokens does not fit")
         except InvalidConfig as error:
             return Evaluation(choice, Point(0.0, math.inf), failure=str(error))
-        make = partial(make_scheduler, limits, rules_of(settings, profile, limits))
-        scheduler = make()
+        scheduler = make_scheduler(limits, rules_of(settings, profile, limits))
         timeline = Timeline(scheduler.pool if settings.replicas == 1 else None)
         watch = None if work.targets else _watch(timeline, self._arriving, self._num_output, rivals)
         concurrency = self._arrivals.concurrency
@@ -96,10 +92,7 @@ class Evaluator:
             if settings.replicas == 1:
                 simulate(self._arriving, scheduler, profile.cost, timeline, concurrency, profile.depth, watch)
             else:
-                router, num_replicas = make_router(settings.router), settings.replicas
-                fleet = ReplicaRun(
-                    make, num_replicas, router, profile.cost, profile.depth, work.seed, timeline=timeline
-                )
+                fleet = make_fleet(settings, profile, limits, work.seed, timeline=timeline)
                 fleet.run(self._arriving, concurrency, watch)
         except _Dominated as error:
             return Evaluation(choice, error.args[0])

@@ -137,6 +137,13 @@ def test_a_fleet_needs_limits_to_meet(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--slo is missing" in capsys.readouterr().err
 
 
+def test_a_fleet_is_planned_without_roles(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CHAIRLIFT_REPLICAS", "2")
+    monkeypatch.setenv("CHAIRLIFT_ROLES", "prefill:1,decode:1")
+    assert main(["plan", "--fleet", "--workload", "contest", "--slo", "ttft_p99=1s"]) == 2
+    assert "compare splits" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "caution"), [("a10g", ""), ("a6000", ""), ("t4", "--kernels torch"), ("mi300x", "AMD")]
 )

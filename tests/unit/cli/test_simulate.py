@@ -168,3 +168,16 @@ def test_replicas_are_added_by_load(workload: str, capsys: pytest.CaptureFixture
 def test_events_that_cannot_be_are_refused_in_one_line(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--workload", workload, "--replicas", "2", "--events", "1s lose 2"]) == 2
     assert capsys.readouterr().err == "chairlift: error: --events 1s lose 2: replicas are numbered from 0 to 1\n"
+
+
+def test_roles_move_all_requests_of_more_than_one_token(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--workload", workload, "--replicas", "3")
+    alike, split = figures(capsys, *asked), figures(capsys, *asked, "--roles", "prefill:1,decode:2")
+    assert (alike["moves"], split["output_tokens"]) == (0, alike["output_tokens"])
+    assert (split["requests"], split["moves"], split["kv_moves"]) == (30, 29, 29)
+
+
+def test_memory_of_the_host_that_holds_no_block_is_refused(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["simulate", "--workload", workload, "--replicas", "2", "--roles", "prefill:1,decode:1"]
+    assert main([*asked, "--host-memory", "1000"]) == 2
+    assert "does not hold one block of" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 import pytest
 
+from chairlift.config.options.node import NODE_OPTIONS
+from chairlift.config.options.resolve import resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 
@@ -7,6 +9,16 @@ from chairlift.core.errors import InvalidConfig
 def test_roles_are_given_to_replicas_in_order() -> None:
     assert Settings(replicas=3, roles="prefill:1,decode:2").replica_roles == ("prefill", "decode", "decode")
     assert Settings(replicas=3).replica_roles == ()
+
+
+def test_none_takes_the_roles_of_the_environment_back() -> None:
+    environment = {"CHAIRLIFT_REPLICAS": "3", "CHAIRLIFT_ROLES": "prefill:1,decode:2"}
+    assert resolve({}, environment=environment).roles == "prefill:1,decode:2"
+    assert resolve({"roles": "none"}, environment=environment).roles is None
+
+
+def test_a_node_has_no_roles() -> None:
+    assert "roles" not in {option.name for option in NODE_OPTIONS}
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,11 @@ def test_every_part_counts() -> None:
     assert cost.seconds(shape) == 10.0 + 1.0 + 2.0 + 3.0 + 5.0 + 7.0 + 11.0 + 13.0
 
 
+def test_a_step_without_rows_only_moves_slots() -> None:
+    cost = CostModel(linear=((1, 1.0),), step_s=1.0, swap_token_s=0.25)
+    assert cost.seconds(StepShape(0, 0, 0, 0, 0, 0, num_swapped=8)) == 2.0
+
+
 def test_prompt_attention_is_bound_by_work_or_by_memory() -> None:
     cost = CostModel(linear=((1, 0.0),), kv_token_s=5.0, pair_s=1.0)
     assert cost.seconds(StepShape(1, 1, 0, 0, 10, 4)) == 50.0

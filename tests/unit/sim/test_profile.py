@@ -48,6 +48,15 @@ def test_rungs_and_the_time_outside_the_steps_are_read(tmp_path: Path) -> None:
             small(cost=GIVEN["cost"] | {"rungs": bad})
 
 
+def test_rates_of_moves_are_those_that_a_server_begins_with_unless_given(tmp_path: Path) -> None:
+    assert (small().copied_per_s, small().fetched_per_s) == (1e9, 1e9)
+    profile = small(copied_per_s=2e9, fetched_per_s=5e8)
+    profile.write(tmp_path / "p.json")
+    assert load_profile(str(tmp_path / "p.json")).fetched_per_s == 5e8
+    with pytest.raises(InvalidConfig, match="fetched_per_s must be above 0"):
+        small(fetched_per_s=0)
+
+
 def test_every_built_in_profile_can_be_read_and_has_its_own_name() -> None:
     assert DEFAULT in built_in()
     for name in built_in():

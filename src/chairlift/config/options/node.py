@@ -6,7 +6,7 @@ from chairlift.config.options.resolve import DEFAULTS, OPTIONS, Option
 from chairlift.config.settings import Settings
 
 _SERVERS = ("engine_timeout", "drain_timeout", "move_kv", "log_level", "log_format", "quiet")  # of the server's options
-_WITHOUT = ("cluster", "autoscale", "router")
+_WITHOUT = ("cluster", "autoscale", "router", "roles")
 # Not copied: who joins where, and `preset`, whose options the settings have.
 _OWN = ("replicas", "join", "address", "cluster_key", "preset")
 

@@ -36,6 +36,11 @@ def text(value: object) -> str:
     return value
 
 
+def roles_text(value: object) -> str | None:
+    """None for `none`: a file's roles can be taken back."""
+    return None if value == "none" else text(value)
+
+
 def _path(value: object) -> Path:
     return Path(text(value) if not isinstance(value, Path) else value).expanduser()
 

@@ -3,7 +3,7 @@
 In tokens, long prompts counting for more (`work.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from chairlift.core.events import Admitted, Computed, Event, Finished, Preempted, Token
 from chairlift.core.ids import RequestId
@@ -18,6 +18,10 @@ class QueuedWork(Unobserved):
     def __init__(self) -> None:
         self.amount = 0
         self._left: dict[RequestId, int] = {}  # of requests that do not decode yet
+
+    def is_all_of(self, requests: Container[RequestId]) -> bool:
+        """Whether no other requests than these have something left."""
+        return all(request in requests for request in self._left)
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
         lead = samples[0]  # the others share its prompt

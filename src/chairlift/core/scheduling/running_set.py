@@ -79,6 +79,11 @@ class RunningSet:
         if request in self.live:
             self._asked[request] = None
 
+    @property
+    def has_asked(self) -> bool:
+        """Whether a request leaves before the next step."""
+        return bool(self._asked)
+
     def leave_asked(self, now: float) -> bool:
         """Take the requests that were asked to leave out of the running set; whether blocks have to be moved."""
         asked, self._asked = self._asked, {}

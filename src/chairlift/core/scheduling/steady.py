@@ -1,9 +1,10 @@
 """Steady decoding: many steps at once, where it is certain beforehand what each of them does.
 
-Steps are steady while every live request runs and decodes and none waits: then no rule has anything to decide, and each
-request gets a token in each step until the first has its last. `carry_out` leaves the scheduler as so many plans and
-commits would have left it, block by block: blocks are taken and published in the same order. Only for runners that
-compute inside `submit` and whose next token is known: simulated ones.
+Steps are steady while every live request runs and decodes, but for those on their way to or from another engine, and
+none waits: then no rule has anything to decide, and each request gets a token in each step until the first has its
+last. `carry_out` leaves the scheduler as so many plans and commits would have left it, block by block: blocks are taken
+and published in the same order. Only for runners that compute inside `submit` and whose next token is known: simulated
+ones.
 
     step        0    1    2    3    4
     request a   .    .    P    G    .     G: takes a block before the step, P: publishes one after it
@@ -60,9 +61,9 @@ class SteadySteps:
         """The steady steps from here, `most` at most, if each samples this token; None where the next is not steady."""
         running_set = self._running_set
         running, rules = running_set.running, running_set.rules
-        if rules.waiting or not running or len(running) != len(running_set.live) or not rules.skips_steady:
+        if rules.waiting or not running or len(running) != running_set.num_ready or not rules.skips_steady:
             return None
-        if not (self._planner.is_settled and self._tables.is_settled):
+        if running_set.has_asked or not (self._planner.is_settled and self._tables.is_settled):
             return None
         size = self._pool.block_size
         has_index = self._pool.has_prefix_index

@@ -24,14 +24,20 @@ class Fetcher:
 
     def fetch(self, ticket: Ticket, deadline: float, take: Callable[[memoryview], None]) -> None:
         """Hands the bytes of a piece to `take`, if they are right; `deadline` by the monotonic clock."""
-        if time.monotonic() > deadline:
-            raise MoveFailed("it is too late")
         if not is_name(ticket.name):
             raise MoveFailed("its ticket names no piece")
+        if time.monotonic() > deadline:
+            self.discard(ticket)
+            raise MoveFailed("it is too late")
         with self._way(ticket, deadline) as data:
             if len(data) != ticket.num_bytes or zlib.crc32(data) != ticket.checksum:
                 raise MoveFailed("the bytes are not those that were sent")
             take(data)
+
+    def discard(self, ticket: Ticket) -> None:
+        """Removes a piece that will not be fetched, so that others find room; on another machine its source does so."""
+        if self.folder is not None and is_name(ticket.name):
+            (self.folder / ticket.name).unlink(missing_ok=True)
 
     @contextmanager
     def _way(self, ticket: Ticket, deadline: float) -> Iterator[memoryview]:

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from chairlift.core.engine import Engine
 from chairlift.core.events import Exported
 from chairlift.core.ids import BlockId, RequestId
-from chairlift.core.moving import MovePrice
+from chairlift.core.moving import NUM_FETCHES, MovePrice, fetch_limit_s, with_room_to_leave
 from chairlift.core.ports import HostMemory
 from chairlift.core.request import Request
 from chairlift.live.moving.fetch import Fetcher
@@ -28,9 +28,6 @@ from chairlift.live.moving.shelf import Piece, Shelf
 from chairlift.live.moving.sockets import STALL_S
 from chairlift.live.moving.ticket import Ticket, hash_tokens
 
-FETCH_S = 10.0  # for a piece to come, or as long as computing would take
-MAX_FETCH_S = 25.0  # but less than it is kept
-_NUM_FETCHES = 4  # at once
 _TELL_S = 10.0  # between two lines about pieces that did not come
 _log = logging.getLogger(__name__)
 
@@ -78,7 +75,7 @@ class Moves:
         self._arriving: dict[RequestId, Future[None]] = {}
         self._num_failed, self._told = 0, -_TELL_S
         self._copies = ThreadPoolExecutor(1, "moves")
-        self._fetches = ThreadPoolExecutor(_NUM_FETCHES, "fetches")
+        self._fetches = ThreadPoolExecutor(NUM_FETCHES, "fetches")
         self.woken, self._waker = os.pipe()  # readable when a thread has done something
         os.set_blocking(self.woken, False)
         os.set_blocking(self._waker, False)
@@ -106,9 +103,10 @@ class Moves:
         blocks = self._engine.scheduler.incoming(request.id)
         if blocks:
             computing_s = self._engine.scheduler.prompt_token_s * ticket.num_tokens
-            deadline = time.monotonic() + min(max(FETCH_S, computing_s), MAX_FETCH_S)
+            deadline = time.monotonic() + fetch_limit_s(computing_s)
             self._arriving[request.id] = self._do(self._fetches, partial(self._fetch, ticket, blocks, deadline))
         else:
+            self._fetcher.discard(ticket)
             self._tell("--host-memory is full")
 
     def turn(self, exported: Sequence[Exported]) -> list[Answer]:
@@ -142,17 +140,8 @@ class Moves:
 
     def _begin(self) -> None:
         """Lets requests leave as far as the host has room; the others go on until it has."""
-        scheduler = self._engine.scheduler
-        host = scheduler.tables.host
-        num_free = host.num_free
-        for request, leaving in self._leaving.items():
-            progress = scheduler.live.get(request)
-            if progress is None or request in scheduler.leaving:
-                continue  # what it takes of the host is taken
-            num_needed = scheduler.limits.windows.num_pages(len(progress.tokens) + 1)
-            if num_free < num_needed <= host.num_blocks:
-                return
-            num_free -= num_needed
+        for request in with_room_to_leave(self._engine.scheduler, self._leaving):
+            leaving = self._leaving[request]
             if not leaving.has_begun:
                 leaving.has_begun = True
                 self._engine.leave(request)

@@ -14,9 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from chairlift.core.moving import KEPT_S
 from chairlift.live.moving.ticket import MoveFailed, new_name
-
-KEPT_S = 30.0
 
 
 class Piece(NamedTuple):

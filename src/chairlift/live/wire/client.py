@@ -23,13 +23,13 @@ from functools import partial
 
 from msgspec.structs import replace as replace_fields
 
-from chairlift.config.settings import Role
 from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.news import PrefixChanges
 from chairlift.core.routing.replicas import members
+from chairlift.core.routing.roles import Role
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.rules.least_loaded import LeastLoaded

@@ -6,7 +6,7 @@ engine dies and another takes its place, until it is resumed or removed.
 
 from collections.abc import Sequence
 
-from chairlift.config.settings import Role
+from chairlift.core.routing.roles import Role, Roles
 
 
 class Roster:
@@ -15,7 +15,7 @@ class Roster:
         self.ready = 0  # those that are there
         self._drained = 0  # those that are to be left, whether they are there or not
         self._alike: dict[str | None, int] = {}  # those that are there, by fingerprint
-        self._roles = {role: sum(1 << i for i, each in enumerate(roles) if each == role) for role in set(roles)}
+        self._roles = Roles(roles)
 
     def come(self, replica: int, fingerprint: str | None) -> None:
         bit = 1 << replica
@@ -36,13 +36,12 @@ class Roster:
         return bool(self._drained >> replica & 1)
 
     def is_prefill(self, replica: int) -> bool:
-        return bool(self._roles.get("prefill", 0) >> replica & 1)
+        return self._roles.is_prefill(replica)
 
     def takers(self, fingerprint: str | None, has_made: bool, num_replicas: int) -> int:
         """Those with the fingerprint with which a request began (None: it has not). If all `num_replicas` are there and
         none has it, any; if all drain, these too. Of these, those with the role that it needs, if there are some."""
-        takers = self._alike_takers(fingerprint, num_replicas)
-        return takers & self._roles.get("decode" if has_made else "prefill", 0) or takers
+        return self._roles.takers(self._alike_takers(fingerprint, num_replicas), has_made)
 
     def _alike_takers(self, fingerprint: str | None, num_replicas: int) -> int:
         takers = self.ready & ~self._drained or self.ready

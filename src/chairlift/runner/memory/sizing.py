@@ -11,11 +11,11 @@ from chairlift.config.settings import Settings
 from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
+from chairlift.core.moving import host_blocks_of, host_blocks_to_move
 from chairlift.runner.machine import hardware
 
 _MIB = 2**20
 _EMBEDDED_KV_BYTES = 1024 * _MIB
-_MOVING_BYTES = 1024 * _MIB  # for requests that move to other engines, if nothing is swapped
 # Requests and tokens of a step by default: beyond these a step only takes longer.
 _MAX_RUNNING = defaultdict(lambda: 128, cuda=512)
 _MAX_STEP_TOKENS = defaultdict(lambda: 512, cuda=4096)
@@ -83,15 +83,9 @@ def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int
     if settings.host_memory is None:
         free = hardware.free_memory(torch.device("cpu")) // 4
         if settings.preemption == "recompute":
-            full_length = limits.windows.num_prompt_pages(limits.max_model_len) * block_bytes
-            free = min(free // max(1, settings.replicas), max(_MOVING_BYTES, full_length))
+            free = min(free // max(1, settings.replicas), host_blocks_to_move(limits, block_bytes) * block_bytes)
         return min(limits.num_blocks, free // block_bytes)
-    if settings.host_memory < block_bytes:
-        raise InvalidConfig(
-            f"host_memory {settings.host_memory / _MIB:.1f} MiB does not hold one block of {block_bytes / _MIB:.1f} MiB"
-            "; a number alone is bytes, 4GiB is more"
-        )
-    return settings.host_memory // block_bytes
+    return host_blocks_of(settings.host_memory, block_bytes)
 
 
 def _free_part(source: Source, free: int, full_length: int) -> int:

@@ -42,6 +42,8 @@ COLUMNS = (
     Column("goodput_per_s", "goodput/s", lambda r: r.goodput_per_s, 2),
     Column("preemptions", "preempted", lambda r: r.preemptions, 0),
     Column("swaps", "swapped", lambda r: r.swaps, 0),
+    Column("moves", "moved", lambda r: r.moves, 0),
+    Column("kv_moves", "with KV", lambda r: r.kv_moves, 0),
     Column("cache_hit_tokens", "cached tok", lambda r: r.cache_hit_tokens, 0),
     Column("blocks_saved", "saved blocks", lambda r: r.blocks_saved.mean, 1),
     Column("fairness", "fairness", lambda r: r.fairness, 3),
@@ -63,7 +65,7 @@ def compare(
 
 def shown_columns(rows: Sequence[VariantReport]) -> list[Column]:
     """Without rare columns that are empty or zero in every row."""
-    rare = ("goodput_per_s", "preemptions", "swaps", "cache_hit_tokens", "blocks_saved")
+    rare = ("goodput_per_s", "preemptions", "swaps", "moves", "kv_moves", "cache_hit_tokens", "blocks_saved")
     return [column for column in COLUMNS if column.name not in rare or any(column.value(r.report) for r in rows)]
 
 

@@ -1,7 +1,7 @@
 """The variants of a comparison: every combination of the values of `--vary NAME=VALUE,VALUE`.
 
 A value may be a rule with parameters of its own (`policy=fcfs,fair-share:prompt=1,output=3`): a piece that is itself
-`key=value` belongs to the rule before it.
+`key=value` belongs to the rule before it. So does a second role (`roles=none,prefill:1,decode:3`).
 """
 
 import itertools
@@ -52,8 +52,8 @@ def _split(values: str) -> list[str]:
     found: list[str] = []
     for piece in values.split(","):
         is_parameter = "=" in piece and ":" not in piece.partition("=")[0]
-        if is_parameter and found and ":" in found[-1]:
-            found[-1] += f",{piece}"
+        if (is_parameter or piece.strip().startswith("decode:")) and found and ":" in found[-1]:
+            found[-1] += f",{piece.strip()}"
         else:
             found.append(piece.strip())
     return found

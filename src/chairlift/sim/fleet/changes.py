@@ -73,9 +73,11 @@ def parse_autoscale(text: str) -> Autoscale:
     return Autoscale(scaling, more.get("start", _START_S))
 
 
-def check(changes: Changes, num_replicas: int) -> None:
-    """Refuses what cannot happen to so many replicas."""
+def check(changes: Changes, num_replicas: int, roles: str | None = None) -> None:
+    """Refuses what cannot happen to so many replicas, of these roles."""
     if changes.autoscale is not None:
+        if roles is not None:
+            raise InvalidConfig(f"--roles {roles} name every replica there is: leave --autoscale or --roles out")
         scaling = changes.autoscale.scaling
         if not scaling.least <= num_replicas <= scaling.most:
             raise InvalidConfig(

@@ -1,12 +1,14 @@
 """One replica of a simulated fleet: an engine with a clock of its own, which stands at its next action."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from chairlift.core.engine import Engine
 from chairlift.core.events import Event
+from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Unobserved
-from chairlift.core.request import Request
+from chairlift.core.request import Progress, Request
 from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.routing.service import ServedWork
@@ -24,13 +26,20 @@ NEVER = float("inf")
 
 
 class _Observer(Unobserved):
-    """Adds one replica to the timeline of all, and counts its queue."""
+    """Adds one replica to the timeline of all, and counts its queue. Of a prefill replica it keeps what happened."""
 
-    def __init__(self, timeline: Timeline, pool: BlockPool) -> None:
+    def __init__(self, timeline: Timeline, pool: BlockPool, is_prefill: bool) -> None:
         self.queued = QueuedWork()  # type: ignore[abstract]  # what it does not override does nothing
         self.service = ServedWork()  # type: ignore[abstract]  # likewise
         self._timeline = timeline
         self._pool = pool
+        self._is_prefill = is_prefill
+        self._told: list[Event] = []
+
+    def take_told(self) -> list[Event]:
+        """What happened in a prefill replica since the last call."""
+        told, self._told = self._told, []
+        return told
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
@@ -40,6 +49,11 @@ class _Observer(Unobserved):
         self.queued.happened(events)
         self.service.happened(events)
         self._timeline.happened(events)
+        if self._is_prefill:
+            self._told += events
+
+    def arrived(self, request: RequestId, is_whole: bool, now: float) -> None:
+        self._timeline.arrived(request, is_whole, now)
 
     def skipped(self, steps: Skipped) -> None:
         self._timeline.skipped(steps)
@@ -47,18 +61,27 @@ class _Observer(Unobserved):
 
 class Replica:
     def __init__(
-        self, scheduler: Scheduler, cost: CostModel, depth: int, timeline: Timeline, span: int, skips: bool
+        self,
+        scheduler: Scheduler,
+        cost: CostModel,
+        depth: int,
+        timeline: Timeline,
+        span: int,
+        skips: bool,
+        is_prefill: bool = False,
     ) -> None:
-        """`span`: tokens that a hash of its prefixes names; 0: none are told. `skips`: many steps at once."""
+        """`span`: tokens that a hash of its prefixes names; 0: none are told. `skips`: many steps at once, but not in a
+        prefill replica, which requests leave after any step."""
         self.wake_at = NEVER  # when it acts next
         self.is_draining = False
         self.num_taken = 0
         self.clock = VirtualClock()
-        self.observer = _Observer(timeline, scheduler.pool)  # type: ignore[abstract]  # likewise
+        self.observer = _Observer(timeline, scheduler.pool, is_prefill)  # type: ignore[abstract]  # likewise
         runner = SimRunner(cost, scheduler.limits.block_size, self.clock, depth)
         self.engine = Engine(scheduler, runner, self.clock, self.observer)
         self.news = scheduler.pool.news = PrefixNews(span) if span else None
-        self._skips = skips
+        self._is_prefill = is_prefill
+        self._skips = skips and not is_prefill
         self._ahead = SkipAhead(self.engine, self.clock, cost, self.observer)
 
     @property
@@ -74,6 +97,8 @@ class Replica:
     def take(self, request: Request, arrival: float, now: float) -> None:
         self.interrupt(now)
         self.clock.advance_to(now)
+        if self._is_prefill and request.output:  # it may have been here, and be in a plan in flight
+            self.engine.settle()
         self.num_taken += 1
         self.engine.scheduler.add((request,), arrival)
         self.observer.queued.added((request,), arrival)
@@ -93,7 +118,8 @@ class Replica:
         if not engine.has_work:
             return
         # The last token of a prompt, computed as a decode is, still counts as queued: routers hear when it is done.
-        if self._skips and not self.observer.queued.amount and self._ahead.find(NEVER):
+        is_settled = self._skips and self.observer.queued.is_all_of(engine.scheduler.arriving)
+        if is_settled and self._ahead.find(NEVER):
             self.wake_at = self._ahead.end
             return
         engine.begin()
@@ -104,15 +130,34 @@ class Replica:
         self.wake_at = self.clock.now()
 
     def leave(self) -> list[Request]:
-        """All its requests, to go on elsewhere from their tokens."""
+        """All its requests, to go on elsewhere from their tokens, once steps that have begun are over."""
+        self.engine.settle()
         scheduler = self.engine.scheduler
-        left: list[Request] = []
-        for progress in list(scheduler.live.values()):
-            request = progress.request
-            output = progress.tokens[len(request.prompt) :]
-            left += [sample for group in resume([request], {request.sample_index: output}) for sample in group]
-            scheduler.abort(request.id, self.clock.now())
+        for arriving in list(scheduler.arriving):
+            scheduler.arrive(arriving, False, self.clock.now())
+        return [self._end(progress) for progress in list(scheduler.live.values())]
+
+    def let_go(self, request: RequestId, num_tokens: int, now: float) -> Request | None:
+        """A request, to go on elsewhere with the keys and values of so many tokens; None: it has ended."""
+        self.clock.advance_to(now)
+        progress = self.engine.scheduler.live.get(request)
+        return None if progress is None else self._end(progress, num_tokens)
+
+    def arrive(self, request: RequestId, is_whole: bool, now: float) -> None:
+        """The keys and values of a request came, or will not."""
+        self.interrupt(now)
+        self.clock.advance_to(now)
+        self.engine.arrive(request, is_whole)
+        if self.wake_at == NEVER:
+            self.wake_at = now
+
+    def _end(self, progress: Progress, num_moved: int = 0) -> Request:
+        """Ends a request here; what is left of it."""
+        scheduler, request = self.engine.scheduler, progress.request
+        output = progress.tokens[len(request.prompt) :]
+        ((left,),) = resume([replace(request, num_moved=num_moved)], {request.sample_index: output})
+        scheduler.abort(request.id, self.clock.now())
         events = scheduler.take_events()
-        self.observer.queued.happened(events)  # the timeline has them as moved
+        self.observer.queued.happened(events)  # the timeline has it as moved
         self.observer.service.happened(events)
         return left

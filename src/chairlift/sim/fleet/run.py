@@ -3,8 +3,8 @@
 Always: things happen in order of time; at the same moment changes of the fleet first, then arrivals, then steps. A
 replica tells the router of its load and its prefixes at the end of a step, as a live one does; between two such moments
 the router counts what it has sent. No request is lost: those of a replica that is lost or drained go on in others from
-their tokens, once the step that has begun is over, and those that find no replica wait for one. With one replica a run
-is the same as `drive`'s.
+their tokens, once the step that has begun is over, and those that find no replica wait for one. Where replicas have
+roles, requests go on with their keys and values (`moves.py`). With one replica a run is the same as `drive`'s.
 """
 
 import gc
@@ -12,6 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.request import Request
@@ -24,6 +25,7 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
 from chairlift.sim.drive import Arriving, Delay, at_once
 from chairlift.sim.fleet.changes import NO_CHANGES, Change, Changes, FleetEvent
+from chairlift.sim.fleet.moves import NO_SPLIT, Moves, Split
 from chairlift.sim.fleet.replica import NEVER, Replica
 from chairlift.telemetry.timeline import Timeline
 
@@ -44,8 +46,10 @@ class ReplicaRun:
         changes: Changes = NO_CHANGES,
         skips: bool = True,
         timeline: Timeline | None = None,
+        split: Split = NO_SPLIT,
     ) -> None:
-        """`skips`: many steps at once where that is the same; not where replicas tell each other of users."""
+        """`skips`: many steps at once where that is the same; not where replicas tell each other of users. `split`: of
+        replicas by roles; then schedulers need host blocks."""
         self.timeline = timeline or Timeline()
         self._make_scheduler = make_scheduler
         num_slots = changes.num_slots(count)
@@ -57,6 +61,8 @@ class ReplicaRun:
         self._has_news = router.needs_hashes
         self.routing = Routing(router, num_slots, self._span, seed)
         self.replicas: list[Replica | None] = [None] * num_slots
+        self._roles = split.roles
+        self._moves = Moves(split, self.replicas, self._go_on, self._push)
         self.num_open = [0] * num_slots  # requests by replica, as last told
         self._num_live = 0  # all of these
         self._wakes: list[tuple[float, int]] = []  # (moment, replica); outdated where the replica acts at another
@@ -96,7 +102,7 @@ class ReplicaRun:
             seen = self._next[0] + delay(self._next[1]) if self._next is not None and is_open else NEVER
             wake, changes = self._next_wake(), self._next_change()
             now = min(seen, wake, changes)
-            if self._next is None and wake == NEVER and not (self._held or self._moving):
+            if self._next is None and min(wake, self._moves.next_at) == NEVER and not (self._held or self._moving):
                 break
             if now == NEVER:
                 left = "and more that come later" if self._next is not None else "and no other is added"
@@ -133,6 +139,7 @@ class ReplicaRun:
         assert replica is not None
         replica.wake(now)
         self._tell(index, replica)
+        self._moves.step_ended(index, replica, self.routing.replicas.open, now)
         self._fill(concurrency, now)
         if replica.wake_at == NEVER:
             replica.act()
@@ -156,22 +163,33 @@ class ReplicaRun:
 
     def _route(self, request: Request, arrival: float, now: float) -> None:
         """To a replica, or to those that wait for one."""
-        among = self.routing.replicas.open
+        among = self._roles.takers(self.routing.replicas.open, bool(request.output))
         if not among:
-            self._held.append((request, arrival, not request.output))
+            self._held.append((replace(request, num_moved=0), arrival, not request.output))
             return
         attributes = request.attributes
         tokens = request.prompt + request.output
         hashes = self._hashes(request) if self.routing.needs_hashes(among) and not request.output else ()
-        index = self.routing.route(tokens, attributes.prefix_root, attributes.user, among, hashes=hashes)
+        index = self.routing.route(
+            tokens, attributes.prefix_root, attributes.user, among, request.num_moved, hashes=hashes
+        )
         replica = self.replicas[index]
         assert replica is not None
         before = replica.wake_at
         replica.take(request, arrival, now)
         self.num_open[index] += 1
         self._num_live += 1
+        if request.num_moved:
+            self._moves.sent(index, replica, request)
         if replica.wake_at != before:
             self._push(index, replica)
+
+    def _go_on(self, index: int, request: Request, now: float) -> None:
+        """A request has left a replica, for one with another role."""
+        self.num_open[index] -= 1
+        self._num_live -= 1
+        self.timeline.moved(request.id, now)
+        self._route(request, now, now)
 
     def _hashes(self, request: Request) -> list[bytes]:
         """Of its prompt's spans, made once for the router and for the news of its replica."""
@@ -208,13 +226,16 @@ class ReplicaRun:
         given = self._changes[0].at if self._changes else NEVER
         moving = self._moving[0][0] if self._moving else NEVER
         starting = min(self._starting.values()) if self._starting else NEVER
-        return min(given, self._tick, starting, moving)
+        return min(given, self._tick, starting, moving, self._moves.next_at)
 
     def _change(self, now: float) -> None:
         if self._moving and self._moving[0][0] == now:
             *_, request = heapq.heappop(self._moving)
             self.timeline.moved(request.id, now)
             self._route(request, now, now)
+            return
+        if self._moves.next_at == now:
+            self._moves.act(now)
             return
         if self._changes and self._changes[0].at == now:
             self._happen(self._changes.popleft(), now)
@@ -247,7 +268,8 @@ class ReplicaRun:
 
     def _begin(self, index: int) -> None:
         span = self._span if self._has_news else 0
-        replica = Replica(self._make_scheduler(), self._cost, self._depth, self.timeline, span, self._skips)
+        is_prefill = self._roles.is_prefill(index)
+        replica = Replica(self._make_scheduler(), self._cost, self._depth, self.timeline, span, self._skips, is_prefill)
         self.replicas[index] = replica
         self._num_there += 1
         self.routing.begin(index)
@@ -277,8 +299,9 @@ class ReplicaRun:
     def _leave(self, index: int, replica: Replica, now: float) -> None:
         """Its requests move when the step that has begun is over."""
         replica.interrupt(now)
-        moment = max(now, replica.clock.now())
-        for request in replica.leave():
+        self._moves.forget(index)
+        left, moment = replica.leave(), max(now, replica.clock.now())
+        for request in left:
             heapq.heappush(self._moving, (moment, request.id, request))
         replica.wake_at = NEVER
         self._num_live -= self.num_open[index]

@@ -53,6 +53,12 @@ def encrypted(folder: Path) -> tuple[Fetcher, str | None]:
     return Fetcher(None, PieceClient(CURVE)), PieceServer(folder, "tcp://127.0.0.2:*", CURVE).address
 
 
+def test_a_piece_that_comes_too_late_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(MoveFailed, match="too late"):
+        fetched(on_shelf(tmp_path), Fetcher(tmp_path), wait_s=-1.0)
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("way", [mapped, plain, encrypted])
 def test_a_piece_is_fetched_once_and_is_gone(tmp_path: Path, way: Way) -> None:
     fetcher, address = way(tmp_path)

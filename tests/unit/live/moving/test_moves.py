@@ -174,6 +174,8 @@ def test_a_move_that_fails_is_computed_again(
     assert [line in record.getMessage() for record in caplog.records] == ([True] if line else [])
     if what == "another folder":  # no other file is read, or removed
         assert any(path.is_file() for path in tmp_path.iterdir())
+    if what == "no room there":  # it would keep others from the shelf
+        assert not any(path.is_file() for path in tmp_path.iterdir())
 
 
 def test_many_failures_are_told_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,6 +20,12 @@ def test_parameters_stay_with_their_rule() -> None:
     assert varied["prefill"] == ["delay:factor=0", "delay:factor=0.5"]
 
 
+def test_the_two_parts_of_roles_stay_together() -> None:
+    varied = parse_vary(["roles=none,prefill:1,decode:3, prefill:2, decode:2"])
+    found = variants(varied, "none", {"replicas": "4"}, None, {})
+    assert [variant.settings.roles for variant in found] == [None, "prefill:1,decode:3", "prefill:2,decode:2"]
+
+
 def test_arrivals_may_vary_too() -> None:
     found = variants(parse_vary(["arrivals=none,gamma:rate=2,cv=3"]), "trace", {}, None, {})
     assert [variant.arrivals for variant in found] == ["none", "gamma:rate=2,cv=3"]

@@ -73,5 +73,7 @@ def test_a_run_begins_within_the_bounds_and_replicas_can_only_be_lost_then() -> 
     check(changes, 2)
     with pytest.raises(InvalidConfig, match="allows 2 to 4"):
         check(changes, 5)
+    with pytest.raises(InvalidConfig, match="leave --autoscale or --roles out"):
+        check(changes, 2, "prefill:1,decode:1")
     with pytest.raises(InvalidConfig, match="only be lost"):
         check(changes._replace(events=parse_events("1s drain 0")), 2)
