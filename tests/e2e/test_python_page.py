@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 PAGE = ShownPage("python.md")
 
 
+@pytest.mark.long
 def test_every_snippet_in_order(tmp_path: Path) -> None:
     names: dict[str, Any] = {"EMBEDDER": str(write_encoder(tmp_path / "encoder", has_head=False))}
     sections = [heading for heading in re.findall("^## (.+)$", PAGE.text, re.MULTILINE) if PAGE.section(heading)]

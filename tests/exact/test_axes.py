@@ -112,6 +112,7 @@ def test_batch_size_and_arrival_order(world: ExactWorld, max_running: int) -> No
     check(world, script(6, max_running) + neighbours(8), max_running=max_running, prefix_cache=False)
 
 
+@pytest.mark.long
 @in_turns("max_step_tokens", [9, 10, 23, 64, 130], ops=["torch"])
 def test_chunk_boundaries(world: ExactWorld, max_step_tokens: int) -> None:
     check(world, script(3) + neighbours(3), "prompts cut", max_step_tokens=max_step_tokens, prefix_cache=False)
@@ -134,6 +135,7 @@ def test_a_prefix_cache_cold_and_warm(world: ExactWorld) -> None:
     check(world, script(6), "prefixes found", first=other_ids(script() + neighbours(5)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("preemption", "proof"), [("recompute", "computed again"), ("swap", "swapped")])
 def test_preemption_for_want_of_memory(world: ExactWorld, preemption: str, proof: str) -> None:
     check(world, script(4) + neighbours(6), proof, preemption=preemption, num_blocks=23, prefix_cache=False)

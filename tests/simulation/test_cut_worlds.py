@@ -14,6 +14,7 @@ def run(seed: int, share: float = 0.1) -> int:
     return world.num_resumed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "block", [*range(4), *(pytest.param(block, marks=pytest.mark.nightly) for block in range(4, 10))]
 )

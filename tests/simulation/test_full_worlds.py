@@ -37,13 +37,14 @@ def test_a_request_that_fits_no_step_fails_alone_and_the_others_finish() -> None
     assert ends.count(FinishReason.ERROR) > 10
 
 
+@pytest.mark.long
 def test_the_steps_that_fit_are_found() -> None:
     for seed in range(150):
         world = run(seed, least=3, share=1.0)
         assert not any(isinstance(e, Finished) and e.finish is FinishReason.ERROR for e in world.events)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 10))])
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(20_000 + 300 * block, 20_300 + 300 * block):

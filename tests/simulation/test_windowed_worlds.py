@@ -39,6 +39,7 @@ def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(bloc
     assert sum(isinstance(event, Preempted) and not event.is_swapped for event in events) > 50
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", range(2))
 def test_so_it_does_with_drafts(block: int) -> None:
     assert sum(run(seed, drafts=True).runner.num_accepted for seed in range(100 * block, 100 * block + 100)) > 300
@@ -51,6 +52,7 @@ def test_so_it_does_where_steps_do_not_fit() -> None:
         run(seed, drafts=True, make=full_world)
 
 
+@pytest.mark.long
 def test_so_it_does_when_it_moves_between_engines() -> None:
     num_moved = 0
     for seed in range(150):

@@ -99,6 +99,7 @@ def test_a_step_costs_the_same_per_request_however_many_run(kind: str, name: str
     assert cost(kind, name, 256, 256) < 1.2 * cost(kind, name, 32, 32)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "name"), RULES)
 def test_a_step_costs_the_same_per_request_however_many_wait(kind: str, name: str) -> None:
     assert cost(kind, name, 32, 3200) < 1.3 * cost(kind, name, 32, 32)

@@ -88,6 +88,7 @@ def test_pairs_are_sorted_by_expert_in_tiles(rows: int) -> None:
     assert found == wanted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("num_rows", [2, 9])

@@ -69,6 +69,7 @@ def test_one_row_is_multiplied(width: int, has_bias: bool) -> None:
     torch.testing.assert_close(CudaOps().weight(matrix, bias).linear(x), want.bfloat16(), atol=1e-2, rtol=1e-2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (20, 0.0), (20, 0.7)])
 @pytest.mark.parametrize("size", [1, 4])
 def test_long_prompts_are_answered_in_tiles(window: int, cap: float, size: int) -> None:

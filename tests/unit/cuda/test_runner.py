@@ -131,6 +131,7 @@ GROUPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("is_padded", "mode"),
     [

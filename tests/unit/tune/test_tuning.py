@@ -81,6 +81,7 @@ def test_a_search_that_the_time_cut_says_so_and_one_that_ended_does_not(batch: T
     assert found(batch).to_json("")["cut_by_time"] is False
 
 
+@pytest.mark.long
 def test_with_targets_the_pick_meets_them_and_its_capacity_is_known() -> None:
     tuning = tuned(work(arrivals="poisson:rate=9", slo="tpot_p99=12ms,ttft_p50=2s"))
     assert tuning.pick is not None and tuning.capacities is not None

@@ -34,7 +34,7 @@ CASES = {
 WHOLE = uniform_model(**MODEL), Limits(**LIMITS)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_steps_take_what_was_reckoned() -> None:
     shapes = [(MODEL | model, LIMITS | limits) for model, limits in CASES.values()]
     paths = os.pathsep.join(sys.path)
