@@ -78,6 +78,7 @@ def test_either_front_end_answers_for_the_whole_server(served: Served) -> None:
 @pytest.mark.slow
 def test_every_query_of_the_dashboard_names_a_series_that_is_there_or_comes_with_more(served: Served) -> None:
     ask(served)
+    wait_until(lambda: scrape_of(served).has("chairlift_trace_spans_total"))  # sent and counted later
     scrape = all_shown(served, 1)
     names = {name for name, _ in scrape.samples}
     asked = set(re.findall(r"\b(?:chairlift|process)_[a-z_]+", DASHBOARD.read_text()))

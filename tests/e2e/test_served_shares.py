@@ -71,5 +71,6 @@ async def test_a_tenant_that_one_replica_serves_gets_its_share_of_both(served: S
     assert len(done) == 13 * NUM_SMALL
 
 
+@pytest.mark.long
 def test_the_limit_of_a_key_holds_over_all_front_ends_and_replicas(served: Served) -> None:
     assert [ask(served, LIMITED) for _ in range(8)] == [200] * 3 + [429] * 5

@@ -18,6 +18,7 @@ def test_a_run_stored_here_is_what_a_server_says(server: Served, tiny_model: Pat
     assert json.loads((tmp_path / "out.json").read_text())["total"]["tokens"] == 72
 
 
+@pytest.mark.long
 def test_a_server_is_asked_alone_and_all_at_once(server: Served, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     few = ("--num-prompts", "4", "--tokens", "6")

@@ -107,6 +107,7 @@ def check(world: ExactWorld, among: list[ScriptedRequest], proof: str = "", **ru
     assert not proof or result.happened[proof] > 0, result.happened
 
 
+@pytest.mark.long
 @in_turns("max_running", [2, 5, 9], ops=["torch"])
 def test_batch_size_and_arrival_order(world: ExactWorld, max_running: int) -> None:
     check(world, script(6, max_running) + neighbours(8), max_running=max_running, prefix_cache=False)
@@ -162,6 +163,7 @@ def test_a_request_that_is_preempted_ten_times(world: ExactWorld, preemption: st
     assert (deviation.num_rows, deviation.num_differing, deviation.num_other_texts) == (40, 0, 0)
 
 
+@pytest.mark.long
 def test_beams_have_the_bits_that_they_have_alone(world: ExactWorld) -> None:
     search = make_search(700, list(range(20, 150)), 3, max_output=9, n=2)
     alone = world.among([ScriptedRequest(search)], search, prefix_cache=False).outputs

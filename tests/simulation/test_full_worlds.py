@@ -17,6 +17,7 @@ def run(seed: int, least: int = 2, share: float = 0.25) -> World:
     return world
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "block", [*range(2), *(pytest.param(block, marks=pytest.mark.nightly) for block in range(2, 10))]
 )

@@ -190,6 +190,7 @@ def test_every_kernel_compiles(capability: str) -> None:
     run(SCRIPT, capability)
 
 
+@pytest.mark.long
 def test_the_kernels_for_hopper_compile() -> None:
     run(HOPPER)
 

@@ -29,6 +29,7 @@ def check(
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (6, 1)])
 @pytest.mark.parametrize("has_norm", [False, True])
 @pytest.mark.parametrize("cap", [0.0, 0.7])
@@ -49,6 +50,7 @@ def test_long_contexts_are_split_and_joined(kv_heads: int, window: int, cap: flo
     check(Case(spans, 2, kv_heads, dim=16, size=16), window, cap=cap)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize(("heads", "kv_heads", "tiled"), [(2, 2, False), (4, 2, False), (4, 2, True)])
 def test_sinks_take_their_share_once(heads: int, kv_heads: int, tiled: bool, exact: bool) -> None:
@@ -90,6 +92,7 @@ def test_fp8_keeps_what_it_can_express_and_clips_what_is_beyond(heads: int, kv_h
         torch.testing.assert_close(kept.float(), exact.clamp(-448, 448).to(kept.dtype).float(), atol=0, rtol=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tiled", [False, True])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2)])
 def test_attention_reads_what_fp8_has_kept(heads: int, kv_heads: int, tiled: bool) -> None:

@@ -151,6 +151,7 @@ def test_a_mixed_crowd_gets_what_the_torch_runner_gives(mode: str) -> None:
 
 
 # By default the pairs of layout and preemption that the crowd above leaves out.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("is_padded", "seed"),
     [

@@ -92,6 +92,7 @@ def test_with_targets_the_pick_meets_them_and_its_capacity_is_known() -> None:
     assert "Capacity" in to_markdown("", list(found(tuning).blocks("")))
 
 
+@pytest.mark.long
 def test_where_the_default_meets_the_targets_the_highest_capacity_is_picked() -> None:
     tuning = tuned(work(arrivals="poisson:rate=0.5", slo="tpot_p99=12ms,ttft_p50=2s"))
     assert tuning.is_raised and tuning.capacities is not None and tuning.pick is not None
@@ -118,6 +119,7 @@ def test_arrivals_are_never_made_slower() -> None:
     assert tuning.work.arrivals == "poisson:rate=1000"
 
 
+@pytest.mark.long
 def test_targets_that_nothing_meets_are_said_to_be_missed() -> None:
     tuning = tuned(work(slo="ttft_p99=40ms"))
     assert tuning.pick is not None

@@ -118,6 +118,7 @@ async def test_streams_of_a_killed_replica_go_on_while_it_is_away(tmp_path: Path
         assert replicas_of(heard) == {1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("token", [POISON, BAD_AT_DOOR])
 async def test_a_request_that_crashes_replicas_is_stopped_after_the_first(tmp_path: Path, token: int) -> None:
     async with fleet(tmp_path, 3) as world:

@@ -73,7 +73,7 @@ def chosen(told: dict[int, Logprob]) -> float:
     return next(iter(told.values())).logprob
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_kind_of_request_is_answered_as_by_one(folder: Path) -> None:
     kinds = [
         SamplingParams(seed=3, n=3, max_tokens=9, top_p=0.9, repetition_penalty=1.2),
@@ -92,6 +92,7 @@ def test_every_kind_of_request_is_answered_as_by_one(folder: Path) -> None:
         assert bool(scores[0]) == bool(params.prompt_logprobs)
 
 
+@pytest.mark.long
 def test_a_killed_rank_fails_the_call_and_leaves_no_other(folder: Path) -> None:
     before = set(rank_pids())
     llm = LLM(str(folder), tensor_parallel=2, device="cpu", kernels="torch", max_model_len=512, kv_memory="4MiB")
