@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from fakes.tiny_model import write_tiny_model
 
 # In float32 a batch does not change what the torch operations give; in bfloat16 it may, in the last bit.
 NUMBERS = ("--kernels", "torch", "--dtype", "float32")
+IN_PYTHON: dict[str, Any] = {"kernels": "torch", "dtype": "float32", "threads": 1, "num_blocks": 600}  # of an LLM
 LIMITS = ("--kv-memory", "64MiB", "--max-running", "8", "--max-body-bytes", "1MiB")
 
 

@@ -22,10 +22,9 @@ from chairlift import (
     SamplingParams,
 )
 from chairlift.core.plan import StepPlan
+from e2e.conftest import IN_PYTHON
 
-OPTIONS: dict[str, Any] = {
-    "kernels": "torch", "dtype": "float32", "threads": 1, "num_blocks": 600, "max_running": 8,
-}  # fmt: skip
+OPTIONS = {**IN_PYTHON, "max_running": 8}
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 ENDLESS = SamplingParams(temperature=0, max_tokens=5000, ignore_eos=True)
 DELTA, FINAL = RequestOutputKind.DELTA, RequestOutputKind.FINAL_ONLY

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,23 +18,23 @@ from chairlift import (
     SamplingParams,
 )
 from chairlift.lora.request import LoRARequest
+from e2e.conftest import IN_PYTHON
 from fakes.adapters import write_adapter
 
-OPTIONS: dict[str, Any] = {"kernels": "torch", "dtype": "float32", "threads": 1, "num_blocks": 600}
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 ENDLESS = replace(GREEDY, max_tokens=5000)
 
 
 @pytest.fixture(scope="module")
 def engine(tiny_model: Path) -> Iterator[LLMEngine]:
-    made = LLMEngine.from_engine_args(EngineArgs(str(tiny_model), max_num_seqs=8, **OPTIONS))
+    made = LLMEngine.from_engine_args(EngineArgs(str(tiny_model), max_num_seqs=8, **IN_PYTHON))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
 def alone(tiny_model: Path) -> Iterator[LLM]:
-    with LLM(str(tiny_model), **OPTIONS) as made:
+    with LLM(str(tiny_model), **IN_PYTHON) as made:
         yield made
 
 
@@ -140,7 +139,7 @@ def test_an_error_ends_its_own_request_alone(engine: LLMEngine) -> None:
 
 
 def test_one_that_is_closed_refuses(tiny_model: Path) -> None:
-    made = LLMEngine(str(tiny_model), **OPTIONS)
+    made = LLMEngine(str(tiny_model), **IN_PYTHON)
     made.add_request("a", "Hello", ENDLESS)
     made.step()
     made.close()
@@ -163,7 +162,7 @@ def test_a_script_of_several_adapters(tiny_model: Path, tmp_path: Path, capsys: 
     ]
     args = EngineArgs(
         model=str(tiny_model), enable_lora=True, max_loras=1, max_lora_rank=8, max_cpu_loras=2, max_num_seqs=256,
-        **OPTIONS,
+        **IN_PYTHON,
     )  # fmt: skip
     engine = LLMEngine.from_engine_args(args)
     texts: dict[str, str] = {}
@@ -180,6 +179,6 @@ def test_a_script_of_several_adapters(tiny_model: Path, tmp_path: Path, capsys: 
                 texts[request_output.request_id] = request_output.outputs[0].text
     del engine
     assert len(texts) == capsys.readouterr().out.count("RequestOutput(") == 5
-    named = LLM(str(tiny_model), lora=path, **OPTIONS)
+    named = LLM(str(tiny_model), lora=path, **IN_PYTHON)
     answers = [named.generate("Name the airport", plain, lora_request=name)[0].text for name in ("sql", "sql", "chat")]
     assert [texts["2"], texts["3"], texts["4"]] == answers and answers[1] != answers[2]

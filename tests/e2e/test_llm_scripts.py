@@ -24,9 +24,9 @@ from chairlift import (
     TextPrompt,
     TokensPrompt,
 )
+from e2e.conftest import IN_PYTHON
 from fakes.encoders import write_encoder
 
-OPTIONS: dict[str, Any] = {"kernels": "torch", "dtype": "float32", "threads": 1, "num_blocks": 600}
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 ENDLESS = SamplingParams(temperature=0, max_tokens=5000, ignore_eos=True)
 HI = [{"role": "user", "content": "Hello"}]
@@ -34,7 +34,7 @@ HI = [{"role": "user", "content": "Hello"}]
 
 @pytest.fixture(scope="module")
 def llm(tiny_model: Path) -> LLM:
-    return LLM(str(tiny_model), max_num_seqs=8, enforce_eager=True, **OPTIONS)
+    return LLM(str(tiny_model), max_num_seqs=8, enforce_eager=True, **IN_PYTHON)
 
 
 def test_every_name_that_is_offered_is_there() -> None:
@@ -80,7 +80,7 @@ def test_structured_outputs_by_vllm_s_names(llm: LLM) -> None:
 
 def test_a_seed_of_the_model_repeats_draws_without_one(tiny_model: Path) -> None:
     def drawn(seed: int) -> list[str]:
-        with LLM(str(tiny_model), seed=seed, **OPTIONS) as made:
+        with LLM(str(tiny_model), seed=seed, **IN_PYTHON) as made:
             return [each.text for each in made.generate(["Hello"] * 3, SamplingParams(temperature=2.0))]
 
     first = drawn(7)
@@ -114,20 +114,20 @@ def test_a_chat_template_may_be_given(llm: LLM) -> None:
 
 
 def test_what_it_is_made_with_may_be_a_value(tiny_model: Path) -> None:
-    with LLM.from_engine_args(EngineArgs(str(tiny_model), max_num_seqs=3, **OPTIONS)) as made:
+    with LLM.from_engine_args(EngineArgs(str(tiny_model), max_num_seqs=3, **IN_PYTHON)) as made:
         assert made.limits.max_running == 3
     with pytest.raises(InvalidConfig, match="--hf-overrides.*config.json"):
         LLM(str(tiny_model), hf_overrides={"rope_theta": 1})
 
 
 def test_it_shows_what_it_is(tiny_model: Path) -> None:
-    with LLM(str(tiny_model), **OPTIONS) as made:
+    with LLM(str(tiny_model), **IN_PYTHON) as made:
         assert repr(made) == "LLM('tiny', device='cpu', dtype='float32', max_model_len=9600)"
     assert repr(made) == "LLM('tiny', device='cpu', dtype='float32', closed)"
 
 
 def test_one_that_is_closed_refuses_and_frees_its_engine(tiny_model: Path) -> None:
-    with LLM(str(tiny_model), **OPTIONS) as made:
+    with LLM(str(tiny_model), **IN_PYTHON) as made:
         engine = weakref.ref(made._switchboard.engine)
         stream = made.stream("Hello", ENDLESS)
         next(stream)
@@ -141,7 +141,7 @@ def test_one_that_is_closed_refuses_and_frees_its_engine(tiny_model: Path) -> No
 
 
 def test_closing_ends_the_calls_of_other_threads(tiny_model: Path) -> None:
-    made = LLM(str(tiny_model), **OPTIONS)
+    made = LLM(str(tiny_model), **IN_PYTHON)
     have_begun = threading.Barrier(4)
 
     def follow(index: int) -> None:
@@ -161,7 +161,7 @@ def test_closing_ends_the_calls_of_other_threads(tiny_model: Path) -> None:
 
 @pytest.mark.long
 def test_several_one_after_the_other_take_the_memory_of_one(tiny_model: Path) -> None:
-    options = {**OPTIONS, "num_blocks": None, "kv_memory": "128MiB"}
+    options = {**IN_PYTHON, "num_blocks": None, "kv_memory": "128MiB"}
     process = psutil.Process(os.getpid())
 
     def memory(is_closed: bool) -> int:
