@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from chairlift.config.cluster_key import make_key
 from fakes.cluster import Node, ended, start_node
 from fakes.patience import HANG_S, wait_until
+from fakes.processes import living
 from fakes.scrapes import Scrape
 from fakes.served import Served, chairlift, serve
 
@@ -95,10 +95,10 @@ def test_kills_and_drains_of_nodes_change_no_answer(cluster: Cluster) -> None:
         assert [each.result() for each in answers] == undisturbed
 
         # A list that dies is started again; no stream notices, and members that come later are found.
-        (members,) = [each for each in psutil.Process(cluster.served.process.pid).children() if "member" in each.name()]
+        (members,) = living(cluster.served.process.pid, "member")
         answers = [threads.submit(cluster.ask, body) for body in ASKED]
         wait_until(lambda: cluster.num_busy() >= 2)
-        os.kill(members.pid, signal.SIGKILL)
+        os.kill(members, signal.SIGKILL)
         assert [each.result() for each in answers] == undisturbed
         wait_until(lambda: "the members list is ready again" in cluster.served.output, lambda: cluster.served.output)
         late = cluster.start()

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 
 from fakes.patience import HANG_S, wait_until
+from fakes.processes import is_alive, living
 from fakes.served import Served, chairlift, serve
 
 pytestmark = pytest.mark.long
@@ -26,9 +26,8 @@ def served(tiny_model: Path, tmp_path: Path) -> Iterator[Served]:
         yield found
 
 
-def processes(served: Served, name: str) -> list[psutil.Process]:
-    children = psutil.Process(served.process.pid).children(recursive=True)
-    return [child for child in children if child.name() == name]
+def processes(served: Served, name: str) -> list[int]:
+    return [*living(served.process.pid, name, is_deep=True)]
 
 
 def ask(served: Served, index: int, begun: threading.Event | None = None) -> str:
@@ -49,21 +48,21 @@ def test_answers_go_on_when_a_rank_or_the_engine_is_killed_and_no_rank_outlives_
     assert ": cpu in 2 ranks, " in served.output
     undisturbed = [ask(served, index) for index in range(4)]
     for name in ("cl-rank-1", "cl-engine"):
-        before = processes(served, "cl-engine")[0].pid, processes(served, "cl-rank-1")[0].pid
+        before = processes(served, "cl-engine")[0], processes(served, "cl-rank-1")[0]
         begun = threading.Event()
         with ThreadPoolExecutor(4) as threads:
             answers = [threads.submit(ask, served, index, begun) for index in range(4)]
             assert begun.wait(HANG_S)
-            os.kill(processes(served, name)[0].pid, signal.SIGKILL)
+            os.kill(processes(served, name)[0], signal.SIGKILL)
             assert [answer.result(HANG_S) for answer in answers] == undisturbed
-        wait_until(lambda gone=before: not any(map(psutil.pid_exists, gone)))
+        wait_until(lambda gone=before: not any(map(is_alive, gone)))
         assert len(processes(served, "cl-rank-1")) == len(processes(served, "cl-engine")) == 1
     assert "because its rank 1 died (killed by SIGKILL)" in served.output
     assert "Traceback" not in served.output
     assert served.output.count("the engine died (killed by SIGKILL)") == 2
     (rank,) = processes(served, "cl-rank-1")
     served.process.kill()
-    wait_until(lambda: not rank.is_running() or rank.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not is_alive(rank))
 
 
 def test_commands_compute_with_ranks(tiny_model: Path) -> None:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from fakes.patience import HANG_S, wait_until
+from fakes.processes import living
 from fakes.served import Served, chairlift, serve
 
 pytest.importorskip("ray", reason="needs Ray (pip install 'chairlift[ray]')")
@@ -90,10 +91,10 @@ def test_streams_outlive_ray_nodes_and_the_process_that_places(cluster: Any, tin
         undisturbed = [ask(served, body) for body in ASKED]
 
         answers = [threads.submit(ask, served, body) for body in ASKED]
-        (placing,) = [each for each in psutil.Process(served.process.pid).children() if "placement" in each.name()]
+        (placing,) = living(served.process.pid, "placement")
         before = {each.pid for each in nodes_of(served)}
         wait_until(lambda: num_busy(served) == 2)
-        os.kill(placing.pid, signal.SIGKILL)
+        os.kill(placing, signal.SIGKILL)
         assert [each.result() for each in answers] == undisturbed
         wait_until(lambda: "the placement is ready again" in served.output, lambda: served.output)
         wait_until(lambda: served.output.count(" starts on ") == 4, lambda: served.output)  # it has found both

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from fakes.patience import HANG_S, wait_until
+from fakes.processes import living
 from fakes.served import Served, serve
 
 pytestmark = pytest.mark.long
@@ -46,8 +46,7 @@ def replicas(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def engines(served: Served) -> dict[int, int]:
     """Process ids by replica."""
-    children = psutil.Process(served.process.pid).children()
-    return {int(child.name()[-1]): child.pid for child in children if child.name().startswith("cl-engine-")}
+    return {int(name[-1]): pid for pid, name in living(served.process.pid, "cl-engine-").items()}
 
 
 def admin(served: Served) -> str:

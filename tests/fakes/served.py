@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -47,12 +47,14 @@ class Served:
 
     def pids(self) -> tuple[int, list[int]]:
         """The engine's process id, of several the largest one's, and those of the other processes."""
-        children = psutil.Process(self.process.pid).children()
-        children = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]  # the parent may be busy
+        sizes = {}
+        for child in psutil.Process(self.process.pid).children():
+            with suppress(psutil.NoSuchProcess):  # those that ended count for nothing, though the parent may be busy
+                if "resource_tracker" not in " ".join(child.cmdline()):
+                    sizes[child.pid] = child.memory_info().rss
         # Told apart by what only the engine does: it holds the weights, so it is by far the largest.
-        children = [child for child in children if "resource_tracker" not in " ".join(child.cmdline())]
-        engine = max(children, key=lambda child: child.memory_info().rss)
-        return engine.pid, [child.pid for child in children if child.pid != engine.pid]
+        engine = max(sizes, key=lambda pid: sizes[pid])
+        return engine, [pid for pid in sizes if pid != engine]
 
     def kill(self, *names: str) -> None:
         """Some of "parent", "engine" and "front end" at once: none lives to see another's death."""

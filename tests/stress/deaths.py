@@ -24,6 +24,7 @@ import psutil
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.server.sockets.listen import listen
+from fakes.processes import is_alive
 from fakes.served import Served, serve
 from stress.client import Outcome, ask, metric, processes
 
@@ -87,7 +88,7 @@ def kind(outcome: Outcome) -> str:
 
 
 def is_gone(served: Served, children: list[psutil.Process]) -> bool:
-    return served.process.poll() is not None and not any(map(_lives, children)) and _is_free(served)
+    return served.process.poll() is not None and not any(is_alive(child.pid) for child in children) and _is_free(served)
 
 
 def is_serving_again(served: Served, _: list[psutil.Process]) -> bool:
@@ -103,13 +104,6 @@ def judge(case: Case, served: Served, outcomes: Counter[str], over_s: float) -> 
     if case.told and (served.process.returncode != 0 or "again" in served.output):
         wrong.append("it did not just stop")
     return wrong
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _is_free(served: Served) -> bool:

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.live.processes.child import Child, Died
 from chairlift.live.processes.ranks import RankProcesses
 from fakes.patience import HANG_S, wait_until
+from fakes.processes import is_alive
 from fakes.rank_mains import die, echo, refuse
 
 ROOT = Path(__file__).parents[4]
@@ -45,7 +45,7 @@ def test_every_rank_gets_what_is_sent_and_ends_in_silence_when_its_pipe_is_close
         pipe.send_bytes(b"step 1")
         pipe.close()
     pids = [written(tmp_path, index)[0] for index in (1, 2)]
-    wait_until(lambda: not any(map(_is_alive, pids)))
+    wait_until(lambda: not any(map(is_alive, pids)))
     assert [written(tmp_path, index)[1] for index in (1, 2)] == [b"step 1", b"step 1"]
     assert dead.empty()
     assert not ranks.store.parent.exists()
@@ -60,7 +60,7 @@ def test_a_death_is_told_with_its_cause(tmp_path: Path) -> None:
     assert (child.name, child.describe_end(), len(pipes)) == ("rank 2", "killed by SIGKILL", 2)
     assert not ranks.store.parent.exists()
     ranks.end()
-    assert not _is_alive(written(tmp_path, 1)[0])
+    assert not is_alive(written(tmp_path, 1)[0])
 
 
 def test_a_rank_that_cannot_start_says_why(tmp_path: Path) -> None:
@@ -86,8 +86,4 @@ def test_no_rank_outlives_the_script_that_started_it(tmp_path: Path, is_killed: 
         if is_killed:
             process.kill()
         process.wait(HANG_S)
-    wait_until(lambda: not any(map(_is_alive, pids)))
-
-
-def _is_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    wait_until(lambda: not any(map(is_alive, pids)))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,7 @@ from chairlift.live.processes import child
 from chairlift.live.processes.child import Child, was_killed
 from chairlift.live.processes.supervisor import MAX_DEATHS
 from fakes.patience import HANG_S, wait_until
+from fakes.processes import is_alive
 
 _PATH = ":".join(str(Path(__file__).parents[4] / name) for name in ("src", "tests"))
 
@@ -65,22 +67,15 @@ def start(tmp_path: Path) -> Iterator[type[SmallServer]]:
     yield begin  # type: ignore[misc]
     for server in started:
         for pid in (server.process.pid, *server.pids.values()):
-            if psutil.pid_exists(pid):
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         server.process.wait()
         assert server.process.stdout is not None
         server.process.stdout.close()
 
 
-def is_there(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def wait_gone(*pids: int) -> None:
-    wait_until(lambda: not any(map(is_there, pids)), lambda: "processes are left behind")
+    wait_until(lambda: not any(map(is_alive, pids)), lambda: "processes are left behind")
 
 
 def test_the_engines_own_words_reach_the_parent_when_it_cannot_start(start) -> None:
@@ -129,7 +124,7 @@ def test_an_engine_that_dies_later_is_started_again(start) -> None:
     server.read_until("told: killed")
     assert re.fullmatch(r"the engine is ready again after \d+\.\d s", server.read_until("the engine is ready again"))
     assert server.pids["engine"] != first
-    assert is_there(server.pids["front-end"])
+    assert is_alive(server.pids["front-end"])
 
 
 def test_an_engine_that_is_not_what_it_was_is_told_of(start) -> None:
@@ -158,7 +153,7 @@ def test_an_engine_that_hangs_is_killed_and_counts_as_crashed(start) -> None:
     died = server.read_until("the engine died")
     assert died == "the engine died (it hung: no sign of life for 0 s); starting it again"
     assert server.read_until("told") == "told: crashed"
-    assert not is_there(first)
+    assert not is_alive(first)
     assert server.end() == 2
     assert server.lines[-1] == f"error: the engine died {MAX_DEATHS} times in a row without any progress; giving up"
 
@@ -191,7 +186,7 @@ def test_a_front_end_that_dies_is_cleared_up_after_and_started_again(start) -> N
     server.read_until("the front end 0 is ready again")
     assert server.pids["front-end"] != first["front-end"]
     assert server.pids["engine"] == first["engine"]
-    assert is_there(first["engine"])
+    assert is_alive(first["engine"])
 
 
 def test_an_engine_that_dies_while_front_ends_finish_is_started_again(start) -> None:
