@@ -17,7 +17,7 @@ from chairlift.live.wire.stepping_thread import SteppingThread
 from chairlift.llm import Prompt
 from chairlift.local.adapters import AskedAdapter, adapter_of
 from chairlift.local.completing import Completing, MakeStream
-from chairlift.local.model import ChatOptions, LocalModel, Messages
+from chairlift.local.model import ChatOptions, LocalModel, Messages, TokenizerCheck
 from chairlift.local.outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
 from chairlift.text.prompt_forms import TokenIds, read_chat, read_prompt
 
@@ -25,8 +25,8 @@ Outputs = AsyncGenerator[RequestOutput, None]
 
 
 class AsyncLLM(LocalModel):
-    def _start(self, model: ResolvedModel) -> None:
-        super()._start(model)
+    def _start(self, model: ResolvedModel, *checks: TokenizerCheck) -> None:
+        super()._start(model, *checks)
         self._stepping = SteppingThread(self._shared)
 
     async def __aenter__(self) -> Self:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chairlift.config import hub
 from chairlift.config.adapters.adapter import read_adapter
 from chairlift.config.cluster_key import read_key
 from chairlift.config.embedding.find import load_for_task
@@ -162,7 +163,8 @@ def adapter_registry(model: ResolvedModel, file: Path | None = None) -> AdapterR
     if not settings.has_adapters:
         return None
     check = partial(read_adapter, config=model.config, max_rank=settings.max_lora_rank)
-    return AdapterRegistry(file, settings.lora_dir, model.name, check)
+    fetch = partial(hub.fetch, place=hub.Place(cache=settings.download_dir))
+    return AdapterRegistry(file, settings.lora_dir, model.name, check, fetch)
 
 
 def check_save_logits(settings: Settings) -> None:

@@ -14,7 +14,7 @@ from chairlift.live.wire.shared_switchboard import Subscription
 from chairlift.llm import Prompt
 from chairlift.local.adapters import AskedAdapter, adapter_of
 from chairlift.local.completing import Completing, RequestReading
-from chairlift.local.model import LocalModel
+from chairlift.local.model import LocalModel, TokenizerCheck
 from chairlift.local.outputs import RequestOutput
 from chairlift.text.prompt_forms import read_prompt
 
@@ -37,8 +37,8 @@ class _Open:
 
 
 class LLMEngine(LocalModel):
-    def _start(self, model: ResolvedModel) -> None:
-        super()._start(model)
+    def _start(self, model: ResolvedModel, *checks: TokenizerCheck) -> None:
+        super()._start(model, *checks)
         self._open: dict[str, _Open] = {}  # by request id
 
     def add_request(

@@ -11,6 +11,8 @@ from chairlift import LLM, AsyncEngineArgs, AsyncLLM, LoRARequest, RequestOutput
 from chairlift.cli.main import main
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from fakes.adapters import write_adapter
+from fakes.hub_server import served_hub
+from fakes.served import chairlift
 
 PARAMS = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
 PROMPTS = ["Hello there", "One two three four"]
@@ -80,7 +82,7 @@ def test_an_adapter_that_is_brought_and_cannot_be_served_is_refused(tiny_model: 
     llm = LLM(str(tiny_model), enable_lora=True, max_lora_rank=4, **OPTIONS)
     large = write_adapter(tmp_path / "large", rank=8)
     for name, path, told in (
-        ("a", "organisation/adapter", "lora_path: 'organisation/adapter' is no folder"),
+        ("a", "adapters/of/sql", "lora_path: 'adapters/of/sql' is no folder, and no org/name on the hub"),
         ("a", str(tmp_path), "no adapter_config.json in this folder"),
         ("a", str(large), "has rank 8, the most is 4; --max-lora-rank sets it"),
         ("tiny", str(large), "lora_name: tiny is the model's own name"),
@@ -146,3 +148,19 @@ def test_what_cannot_be_served_is_refused_at_the_start(tiny_model: Path, tmp_pat
         LLM(str(tiny_model), lora="nothing")
     with pytest.raises(InvalidConfig, match="not supported with --tensor-parallel 2"):
         LLM(str(tiny_model), lora_dir=str(tmp_path), tensor_parallel=2)
+
+
+def test_an_adapter_may_lie_on_the_hub(tiny_model: Path, tmp_path: Path) -> None:
+    folder = write_adapter(tmp_path / "one", seed=1)
+    asked = ("generate", "--model", tiny_model, "--dtype", "float32", "--max-tokens", 8, "--temperature", 0, "Hello")
+    with served_hub({"org/one": {file.name: file.read_bytes() for file in folder.iterdir()}}) as endpoint:
+        hub = {"HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "home")}
+        options = ("--adapter", "one", "--download-dir", tmp_path / "kept")
+        fetched = chairlift(*asked, "--lora", "one=org/one", *options, environment=hub)
+        missing = chairlift(*asked, "--lora", "one=org/two", *options, environment=hub)
+    local = chairlift(*asked, "--lora", f"one={folder}", "--adapter", "one")
+    assert fetched.returncode == 0, fetched.stderr
+    assert fetched.stdout == local.stdout != chairlift(*asked).stdout
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("chairlift: error: org/two: neither a local folder nor a model on the hub")
+    assert (tmp_path / "kept" / "models--org--one").is_dir()

@@ -111,6 +111,7 @@ def test_kills_and_drains_of_nodes_change_no_answer(cluster: Cluster) -> None:
         cluster.nodes[1].process.send_signal(signal.SIGTERM)
         assert [each.result() for each in answers] == undisturbed
         assert cluster.nodes[1].process.wait(HANG_S) == 0
+        assert cluster.nodes[1].output.splitlines()[-1].startswith("chairlift: stopped after ")
         wait_until(lambda: "has left" in cluster.served.output)
     wait_until(lambda: cluster.scrape().value("chairlift_members") == 1)
     wait_until(lambda: cluster.scrape().value("chairlift_kv_fetches_total", outcome="whole") >= 1)  # nodes tell late

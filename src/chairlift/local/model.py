@@ -6,7 +6,7 @@ Always: `close` frees the model's memory, and ends requests under way with an er
 import gc
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -40,6 +40,7 @@ from chairlift.text.tokenizer import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
 Params = SamplingParams | Sequence[SamplingParams]
+TokenizerCheck = Callable[[Tokenizer], None]  # raises `InvalidConfig`
 _log = logging.getLogger(__name__)
 
 
@@ -87,12 +88,13 @@ class LocalModel:
         return cls(**engine_args.options)
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
+    def from_settings(cls, settings: Settings, *checks: TokenizerCheck) -> Self:
+        """`checks` may refuse the model, before its weights are read."""
         made = cls.__new__(cls)
-        made._start(find_model(settings))
+        made._start(find_model(settings), *checks)
         return made
 
-    def _start(self, model: ResolvedModel) -> None:
+    def _start(self, model: ResolvedModel, *checks: TokenizerCheck) -> None:
         for warning in model.config.warnings:
             _log.warning(warning)
         if model.settings.replicas > 1:
@@ -100,6 +102,8 @@ class LocalModel:
                 "replicas %d: here one engine computes; chairlift serve starts several", model.settings.replicas
             )
         self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer, model.settings.chat_template)
+        for check in checks:
+            check(self.tokenizer)
         self._settings = model.settings
         self._format = format_of(self.tokenizer, model.settings.tool_format)
         self._other: tuple[Tokenizer, ModelFormat | None] | None = None

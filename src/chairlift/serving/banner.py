@@ -69,15 +69,18 @@ def example(settings: Settings, listener: socket.socket, what: str) -> str:
     return f"see it at work in a browser, {url}/, or try it:\n  {command}"
 
 
-def stopped(after_s: float, total: Callable[[Count], int]) -> str:
-    """`total`: of a server's requests, by how they ended."""
+def stopped(after_s: float, total: Callable[[Count], int] | None = None) -> str:
+    """`total`: of a server's requests, by how they ended; a node has none of its own."""
+    words = f"stopped after {_duration(after_s)}"
+    if total is None:
+        return words
     ends = {
         "failed": total(Count.FAILED),
         "aborted": total(Count.ABORTED),
         "refused": total(Count.OVERLOADED) + total(Count.REJECTED),
     }
     others = "".join(f", {count} {end}" for end, count in ends.items() if count)
-    return f"stopped after {_duration(after_s)}; requests: {total(Count.ANSWERED)} answered{others}"
+    return f"{words}; requests: {total(Count.ANSWERED)} answered{others}"
 
 
 def _duration(seconds: float) -> str:

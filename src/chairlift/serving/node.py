@@ -13,7 +13,7 @@ from chairlift.live.processes.child import Child
 from chairlift.live.processes.supervisor import Supervisor, on_signals
 from chairlift.serving.addresses import LAST_PORT, after, claim, facing, split, tcp
 from chairlift.serving.agent import agent_main
-from chairlift.serving.banner import say
+from chairlift.serving.banner import say, stopped
 from chairlift.serving.engines import Engines
 from chairlift.serving.parent import check_device, ended_by_signals, new_run_folder
 from chairlift.telemetry.log_lines import set_up_logging
@@ -40,6 +40,7 @@ def _run(settings: Settings) -> int:
         say(f"warning: {warning}")
     say(f"starting {model.name} for {settings.join}, at {', '.join(public)}")
     told: list[int] = []
+    ready: list[float] = []  # when it was
     on_signals(lambda number, _: told.append(number))  # what starts from here on has to be cleaned up
     with new_run_folder(settings) as folder:
         counted = ParentMetrics(folder.metrics, model.name)
@@ -48,6 +49,7 @@ def _run(settings: Settings) -> int:
 
         def on_ready(reports: Sequence[list[str]]) -> None:
             summary = reports[0]
+            ready.append(time.monotonic())
             say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
             for line in (*summary[1:], f"joined {settings.join}"):
                 say(line)
@@ -65,7 +67,10 @@ def _run(settings: Settings) -> int:
             engine_timeout=settings.engine_timeout,
             num_engines=settings.replicas,
         )
-        return node.run(say, on_ready, told)
+        code = node.run(say, on_ready, told)
+        if ready:
+            say(stopped(time.monotonic() - ready[0]))
+        return code
 
 
 def _addresses(settings: Settings) -> list[str]:

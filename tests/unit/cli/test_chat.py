@@ -177,6 +177,7 @@ def test_a_model_without_a_chat_template_is_refused_with_the_way_out(
 ) -> None:
     model = write_tiny_model(tmp_path / "plain")
     (model / "tokenizer_config.json").unlink()
+    (model / "model.safetensors").write_bytes(b"refused before this is read")
     assert main(["chat", str(model), "--device", "cpu", "--max-model-len", "64", "--num-blocks", "8"]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err) == (

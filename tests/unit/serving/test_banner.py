@@ -61,6 +61,7 @@ def test_rules_that_are_not_the_default_are_named() -> None:
 @pytest.mark.parametrize(
     ("seconds", "ends", "line"),
     [
+        (8.4, None, "stopped after 8 s"),
         (8.4, {}, "stopped after 8 s; requests: 0 answered"),
         (
             600,
@@ -70,5 +71,5 @@ def test_rules_that_are_not_the_default_are_named() -> None:
         (9000, {Count.ANSWERED: 1}, "stopped after 2.5 h; requests: 1 answered"),
     ],
 )
-def test_the_last_line_tells_how_requests_ended(seconds: float, ends: dict[Count, Any], line: str) -> None:
-    assert stopped(seconds, lambda count: ends.get(count, 0)) == line
+def test_the_last_line_tells_how_requests_ended(seconds: float, ends: dict[Count, Any] | None, line: str) -> None:
+    assert stopped(seconds, None if ends is None else lambda count: ends.get(count, 0)) == line

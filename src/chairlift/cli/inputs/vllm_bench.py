@@ -20,6 +20,7 @@ _LIMITS = {"ttft": "ttft", "tpot": "tpot", "e2el": "e2e"}  # of --goodput
 
 
 def add_vllm_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", nargs="?", help=argparse.SUPPRESS)  # the word after `vllm bench`
     taken = {flag for action in parser._actions for flag in action.option_strings}
     for foreign in VLLM_BENCH:
         add_foreign_flag(parser, foreign, taken)
@@ -27,6 +28,9 @@ def add_vllm_flags(parser: argparse.ArgumentParser) -> None:
 
 def take_vllm_flags(options: argparse.Namespace) -> None:
     """Sets our flags by theirs."""
+    if options.kind not in (None, "serve"):
+        way_out = "; `chairlift serve` a model first" if options.kind in ("latency", "throughput") else ""
+        raise InvalidConfig(f"{options.kind}: bench measures a server, so only the word `serve` may follow it{way_out}")
     given = {each.name: each for each in VLLM_BENCH if getattr(options, each.name) is not None}
     if options.out is not None or "result_dir" in given:
         given.pop("save_result", None)

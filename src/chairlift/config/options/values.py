@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from chairlift.config.hub import is_name
 from chairlift.core.errors import InvalidConfig
 
 Parser = Callable[[object], Any]
@@ -52,7 +53,7 @@ def existing_path(value: object) -> Path:
 
 
 def named_folders(value: object) -> tuple[tuple[str, Path], ...]:
-    """NAME=PATH, several of them in a list, or a map of names to paths."""
+    """NAME=PATH, several of them in a list, or a map of names to paths; a path is a folder or a name on the hub."""
     if isinstance(value, dict):
         value = [f"{name}={path}" for name, path in value.items()]
     found = []
@@ -61,8 +62,8 @@ def named_folders(value: object) -> tuple[tuple[str, Path], ...]:
         if not name.strip() or not path.strip():
             raise ValueError("must be NAME=PATH, such as sql=adapters/sql")
         folder = Path(path).expanduser()
-        if not folder.is_dir():
-            raise ValueError(f"must name an existing folder for {name}")
+        if not folder.is_dir() and not is_name(path):
+            raise ValueError(f"must name an existing folder, or org/name on the hub, for {name}")
         found.append((name, folder))
     return tuple(found)
 

@@ -5,6 +5,7 @@
 Always: a name that is offered was checked against the model. Every load has a number of its own, drawn at random, so a
 reload meets no prefix of the one before, and two servers that share an engine never mean the same. Only folders below
 the adapters' folder are loaded while the server runs, through no symbolic link; in Python, any that the caller offers.
+What is given by name at the start, or offered in Python, may lie on the hub.
 Changes are made under a lock, and seen by all front ends at once.
 """
 
@@ -17,6 +18,7 @@ from threading import Lock
 
 import msgspec
 
+from chairlift.config import hub
 from chairlift.config.adapters.peft import CONFIG_FILE
 from chairlift.core.errors import InvalidConfig
 from chairlift.live.processes.locks import locked
@@ -41,13 +43,23 @@ class UnknownAdapter(InvalidConfig):
 
 
 class AdapterRegistry:
-    def __init__(self, file: Path | None, folder: Path | None, taken: str, check: Callable[[Path], object]) -> None:
+    def __init__(
+        self,
+        file: Path | None,
+        folder: Path | None,
+        taken: str,
+        check: Callable[[Path], object],
+        fetch: Callable[[str], Path] = hub.fetch,
+    ) -> None:
         """`file`: None where no other process offers them. `folder`: of adapters, each a folder by its name. `taken`:
-        the model's own name. `check` raises `InvalidConfig` for an adapter that cannot be served."""
+        the model's own name. `check` raises `InvalidConfig` for an adapter that cannot be served. `fetch` downloads
+        one by its name on the hub."""
         self._file = file
         self._folder = None if folder is None else folder.resolve()
         self._taken = taken
         self._check = check
+        self._fetch = fetch
+        self._fetched: dict[str, Path] = {}  # by their names on the hub
         self._seen: tuple[int, ...] = ()
         self._offer = _Offer()
         self._threads = Lock()  # of one process
@@ -59,7 +71,7 @@ class AdapterRegistry:
             self._check_name(name)
             if name in offered:
                 raise InvalidConfig(f"--lora {name}: the name is given twice")
-            offered[name] = self._checked(name, path.resolve())
+            offered[name] = self._checked(name, self._found(str(path)))
         self._write(_Offer(offered))
 
     def find(self, name: str) -> Adapter | None:
@@ -92,9 +104,10 @@ class AdapterRegistry:
         return adapter
 
     def offer(self, name: str, path: str, in_place: bool) -> Adapter:
-        """Offers any folder by this name, unless it has it already: for callers with the rights of this process."""
+        """Offers any folder, or one on the hub, by this name, unless it has it already: for callers with the rights of
+        this process."""
         self._check_name(name)
-        folder = Path(path).expanduser().resolve()
+        folder = self._found(path, is_anew=in_place)
         self.find(name)  # the adapters' folder may have it
         with self._changing():
             offer = self._read()
@@ -107,7 +120,10 @@ class AdapterRegistry:
                     )
                 return known
             if not folder.is_dir():
-                raise InvalidConfig(f"lora_path: {path[:_MAX_NAME]!r} is no folder; give one that peft has saved")
+                raise InvalidConfig(
+                    f"lora_path: {path[:_MAX_NAME]!r} is no folder, and no org/name on the hub; give one that peft has "
+                    "saved"
+                )
             adapter = self._checked(name, folder)
             self._write(_Offer({**offer.offered, name: adapter}, offer.unloaded))
         return adapter
@@ -124,6 +140,15 @@ class AdapterRegistry:
             kept = [each for each in offer.unloaded if self._is_below(each)]
             self._write(_Offer(left, [*kept, name] if self._is_below(name) else kept))
         return adapter
+
+    def _found(self, path: str, is_anew: bool = False) -> Path:
+        """The folder; of a name on the hub, which is asked once, the downloaded one."""
+        folder = Path(path).expanduser().resolve()
+        if folder.is_dir() or not hub.is_name(path):
+            return folder
+        if is_anew or path not in self._fetched:
+            self._fetched[path] = self._fetch(path).resolve()
+        return self._fetched[path]
 
     def _checked(self, name: str, path: Path) -> Adapter:
         self._check(path)

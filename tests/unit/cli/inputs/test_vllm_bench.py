@@ -35,6 +35,14 @@ def test_nothing_of_theirs_changes_nothing() -> None:
     assert vars(options) == before
 
 
+def test_the_word_that_vllm_has_there_may_stand() -> None:
+    assert taken("serve", "--num-prompts", "7", "--dataset-name", "random").workload.endswith("count=7")
+    with pytest.raises(InvalidConfig, match="^latency: .* only the word `serve` may follow it; `chairlift serve` a"):
+        taken("latency", "--model", "m")
+    with pytest.raises(InvalidConfig, match="`serve` may follow it$"):
+        taken("sweep")
+
+
 def test_a_usual_command_line_is_taken_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
     options = taken(
         "--backend", "openai-chat", "--endpoint", "/v1/chat/completions", "--model", "m", "--served-model-name", "n",

@@ -106,6 +106,23 @@ def test_threads_that_offer_at_once_mean_the_same_load(tmp_path: Path) -> None:
         assert len(set(threads.map(offered, range(4)))) == 1
 
 
+def test_one_on_the_hub_is_asked_for_once_and_anew_in_place(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def fetch(name: str) -> Path:
+        asked.append(name)
+        return folder(tmp_path / f"version-{len(asked)}")
+
+    alone = AdapterRegistry(None, None, "base", accept, fetch)
+    alone.start((("a", Path("org/a")),))
+    first = alone.offer("a", "org/a", in_place=False)
+    assert alone.find("a") == first and first.path == str(tmp_path / "version-1")
+    assert alone.offer("a", "org/a", in_place=True).path == str(tmp_path / "version-2")
+    assert asked == ["org/a", "org/a"]
+    with pytest.raises(InvalidConfig, match="lora_path: 'gone' is no folder, and no org/name on the hub"):
+        alone.offer("b", "gone", in_place=False)
+
+
 def test_a_registry_of_one_process_needs_no_file(tmp_path: Path) -> None:
     alone = AdapterRegistry(None, None, "base", accept)
     alone.start((("a", folder(tmp_path / "a")),))
