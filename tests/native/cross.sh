@@ -8,7 +8,8 @@ flags="-std=gnu11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -pthr
 build() { "$1" $flags -o "$out/$2" tests/native/sets.c src/chairlift/runner/native/*.c -lm; }
 
 echo "$(uname -m), as it is"
-build "${CC:-cc}" here && "$out/here"
+build "${CC:-cc}" here
+"$out/here"
 for arch in x86_64 aarch64; do
     compiler=$arch-linux-gnu-gcc
     test "$(uname -m)" != "$arch" || compiler=${CC:-cc}
@@ -17,5 +18,6 @@ for arch in x86_64 aarch64; do
         continue
     fi
     echo "$arch, emulated with all that qemu has"
-    build "$compiler" "$arch" && "qemu-$arch" -cpu max -L "/usr/$arch-linux-gnu" "$out/$arch"
+    build "$compiler" "$arch"
+    "qemu-$arch" -cpu max -L "/usr/$arch-linux-gnu" "$out/$arch"
 done

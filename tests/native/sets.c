@@ -157,13 +157,13 @@ static void try_attention(int found, float cap, int window) {
         if ((SETS[s].mask & found) != SETS[s].mask) continue;
         chairlift_features(SETS[s].mask);
         int32_t starts[2] = {0, TOKENS}, contexts[1] = {TOKENS};
-        chairlift_attention(q, k, v, whole, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK, 0.125f,
-                            cap, window, 0, 0);
+        chairlift_attention(q, k, v, whole, NULL, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK,
+                            0.125f, cap, window, 0, 0);
         for (int t = 0; t < TOKENS; t++) {
             const float *own = q + t * HEADS * HEAD;
             starts[1] = 1, contexts[0] = t + 1;
-            chairlift_attention(own, k, v, alone, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK, 0.125f,
-                                cap, window, 0, 0);
+            chairlift_attention(own, k, v, alone, NULL, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD,
+                                BLOCK, 0.125f, cap, window, 0, 0);
             check("attention", "float32", SETS[s].name, t, !memcmp(alone, whole + t * HEADS * HEAD, sizeof alone));
             double weights[TOKENS], sum = 0, worst = 0;
             int first = window && t >= window ? t - window + 1 : 0;

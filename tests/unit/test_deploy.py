@@ -38,6 +38,13 @@ def test_the_container_is_asked_for_a_route_that_exists() -> None:
     assert route in routes
 
 
+@pytest.mark.parametrize("file", ["deploy/Containerfile", "docs/deploying.md"])
+def test_podman_is_told_to_keep_the_health_check(file: str) -> None:
+    lines = re.findall(r"^[# ] +podman build .*$", (DEPLOY.parent / file).read_text(), re.MULTILINE)
+    assert re.search(r"^HEALTHCHECK ", CONTAINERFILE, re.MULTILINE)
+    assert lines and all(" --format docker " in line for line in lines)
+
+
 @pytest.mark.parametrize(("index", "has_compiler"), [("cpu", False), ("cu130", True)])
 def test_the_last_stage_has_the_compiler_that_triton_needs_where_there_is_a_gpu(
     tmp_path: Path, index: str, has_compiler: bool
