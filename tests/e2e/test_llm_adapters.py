@@ -162,5 +162,6 @@ def test_an_adapter_may_lie_on_the_hub(tiny_model: Path, tmp_path: Path) -> None
     assert fetched.returncode == 0, fetched.stderr
     assert fetched.stdout == local.stdout != chairlift(*asked).stdout
     assert missing.returncode == 2
-    assert missing.stderr.startswith("chairlift: error: org/two: neither a local folder nor a model on the hub")
+    told = "--lora one: there is no such folder, and on the hub, org/two: neither a local folder nor a model on the hub"
+    assert missing.stderr.startswith(f"chairlift: error: {told}")
     assert (tmp_path / "kept" / "models--org--one").is_dir()

@@ -15,7 +15,7 @@ import pytest
 from chairlift.config.cluster_key import make_key
 from fakes.cluster import Node, ended, start_node
 from fakes.patience import HANG_S, wait_until
-from fakes.processes import living
+from fakes.processes import children
 from fakes.scrapes import Scrape
 from fakes.served import Served, chairlift, serve
 
@@ -95,7 +95,7 @@ def test_kills_and_drains_of_nodes_change_no_answer(cluster: Cluster) -> None:
         assert [each.result() for each in answers] == undisturbed
 
         # A list that dies is started again; no stream notices, and members that come later are found.
-        (members,) = living(cluster.served.process.pid, "member")
+        (members,) = children(cluster.served.process.pid, "member")
         answers = [threads.submit(cluster.ask, body) for body in ASKED]
         wait_until(lambda: cluster.num_busy() >= 2)
         os.kill(members, signal.SIGKILL)

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from fakes.patience import HANG_S, wait_until
-from fakes.processes import is_alive, living
+from fakes.processes import children, is_alive
 from fakes.served import Served, chairlift, serve
 
 pytestmark = pytest.mark.long
@@ -27,7 +28,7 @@ def served(tiny_model: Path, tmp_path: Path) -> Iterator[Served]:
 
 
 def processes(served: Served, name: str) -> list[int]:
-    return [*living(served.process.pid, name, is_deep=True)]
+    return [*children(served.process.pid, name, is_deep=True)]
 
 
 def ask(served: Served, index: int, begun: threading.Event | None = None) -> str:
@@ -55,7 +56,7 @@ def test_answers_go_on_when_a_rank_or_the_engine_is_killed_and_no_rank_outlives_
             assert begun.wait(HANG_S)
             os.kill(processes(served, name)[0], signal.SIGKILL)
             assert [answer.result(HANG_S) for answer in answers] == undisturbed
-        wait_until(lambda gone=before: not any(map(is_alive, gone)))
+        wait_until(lambda gone=before: not any(map(psutil.pid_exists, gone)))
         assert len(processes(served, "cl-rank-1")) == len(processes(served, "cl-engine")) == 1
     assert "because its rank 1 died (killed by SIGKILL)" in served.output
     assert "Traceback" not in served.output

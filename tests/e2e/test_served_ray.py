@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from fakes.patience import HANG_S, wait_until
-from fakes.processes import living
+from fakes.processes import children
 from fakes.served import Served, chairlift, serve
 
 pytest.importorskip("ray", reason="needs Ray (pip install 'chairlift[ray]')")
@@ -91,7 +91,7 @@ def test_streams_outlive_ray_nodes_and_the_process_that_places(cluster: Any, tin
         undisturbed = [ask(served, body) for body in ASKED]
 
         answers = [threads.submit(ask, served, body) for body in ASKED]
-        (placing,) = living(served.process.pid, "placement")
+        (placing,) = children(served.process.pid, "placement")
         before = {each.pid for each in nodes_of(served)}
         wait_until(lambda: num_busy(served) == 2)
         os.kill(placing, signal.SIGKILL)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from fakes.patience import HANG_S, wait_until
-from fakes.processes import living
+from fakes.processes import children
 from fakes.served import Served, serve
 
 pytestmark = pytest.mark.long
@@ -46,7 +46,7 @@ def replicas(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def engines(served: Served) -> dict[int, int]:
     """Process ids by replica."""
-    return {int(name[-1]): pid for pid, name in living(served.process.pid, "cl-engine-").items()}
+    return {int(name[-1]): pid for pid, name in children(served.process.pid, "cl-engine-").items()}
 
 
 def admin(served: Served) -> str:

@@ -10,13 +10,14 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def living(pid: int, name: str, is_deep: bool = False) -> dict[int, str]:
-    """Names by process id: those that a process started (`is_deep`: and they in turn) with `name` a part of theirs."""
+def children(pid: int, name: str, is_deep: bool = False) -> dict[int, str]:
+    """Names by process id: those that a process started (`is_deep`: and they in turn) with `name` a part of theirs, and
+    those among them that ended and nobody has waited for."""
     found = {}
     for child in psutil.Process(pid).children(recursive=is_deep):
         try:
-            if child.status() != psutil.STATUS_ZOMBIE and name in child.name():
-                found[child.pid] = child.name()
+            if name in (own := child.name()):
+                found[child.pid] = own
         except psutil.NoSuchProcess:
             pass
     return found

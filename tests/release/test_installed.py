@@ -77,6 +77,6 @@ def use(environment: Environment, has_kernels: bool) -> str:
     doctor = json.loads(environment.run("chairlift", "doctor", "--json"))
     assert doctor["would use"]["kernels"].startswith("native" if has_kernels else "torch"), doctor
     answer = environment.run("chairlift", "generate", *GREEDY, "The capital of France is")
-    assert "Paris" in answer
+    assert "Paris" in answer.split(".")[0]
     assert str(ROOT) not in environment.run("python", "-c", "import chairlift; print(chairlift.__file__)")
     return answer

@@ -71,7 +71,7 @@ class AdapterRegistry:
             self._check_name(name)
             if name in offered:
                 raise InvalidConfig(f"--lora {name}: the name is given twice")
-            offered[name] = self._checked(name, self._found(str(path)))
+            offered[name] = self._checked(name, self._found(f"--lora {name}", str(path)))
         self._write(_Offer(offered))
 
     def find(self, name: str) -> Adapter | None:
@@ -107,7 +107,7 @@ class AdapterRegistry:
         """Offers any folder, or one on the hub, by this name, unless it has it already: for callers with the rights of
         this process."""
         self._check_name(name)
-        folder = self._found(path, is_anew=in_place)
+        folder = self._found("lora_path", path, is_anew=in_place)
         self.find(name)  # the adapters' folder may have it
         with self._changing():
             offer = self._read()
@@ -141,13 +141,16 @@ class AdapterRegistry:
             self._write(_Offer(left, [*kept, name] if self._is_below(name) else kept))
         return adapter
 
-    def _found(self, path: str, is_anew: bool = False) -> Path:
-        """The folder; of a name on the hub, which is asked once, the downloaded one."""
+    def _found(self, field: str, path: str, is_anew: bool = False) -> Path:
+        """The folder; of a name on the hub, which is asked once, the downloaded one. `field`: that named it."""
         folder = Path(path).expanduser().resolve()
         if folder.is_dir() or not hub.is_name(path):
             return folder
         if is_anew or path not in self._fetched:
-            self._fetched[path] = self._fetch(path).resolve()
+            try:
+                self._fetched[path] = self._fetch(path).resolve()
+            except InvalidConfig as error:
+                raise InvalidConfig(f"{field}: there is no such folder, and on the hub, {error}") from error
         return self._fetched[path]
 
     def _checked(self, name: str, path: Path) -> Adapter:

@@ -110,6 +110,8 @@ def test_one_on_the_hub_is_asked_for_once_and_anew_in_place(tmp_path: Path) -> N
     asked: list[str] = []
 
     def fetch(name: str) -> Path:
+        if name == "org/gone":
+            raise InvalidConfig("org/gone: is not there")
         asked.append(name)
         return folder(tmp_path / f"version-{len(asked)}")
 
@@ -121,6 +123,8 @@ def test_one_on_the_hub_is_asked_for_once_and_anew_in_place(tmp_path: Path) -> N
     assert asked == ["org/a", "org/a"]
     with pytest.raises(InvalidConfig, match="lora_path: 'gone' is no folder, and no org/name on the hub"):
         alone.offer("b", "gone", in_place=False)
+    with pytest.raises(InvalidConfig, match="^lora_path: there is no such folder, and on the hub, org/gone: is not"):
+        alone.offer("b", "org/gone", in_place=False)
 
 
 def test_a_registry_of_one_process_needs_no_file(tmp_path: Path) -> None:

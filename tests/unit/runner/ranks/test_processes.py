@@ -20,7 +20,7 @@ from chairlift.verify.cases import greedy
 from chairlift.verify.opened import OpenedModel, PromptSpec, prompts_for
 from chairlift.verify.report import Verdict
 from fakes.patience import wait_until
-from fakes.processes import living
+from fakes.processes import children
 from fakes.tiny_model import write_tiny_model
 
 SPEC = PromptSpec(num_prompts=4, num_tokens=6)
@@ -38,7 +38,7 @@ def resolved(folder: Path, count: int, **options: Any) -> ResolvedModel:
 
 
 def rank_pids() -> list[int]:
-    return [*living(os.getpid(), "cl-rank")]
+    return [*children(os.getpid(), "cl-rank")]
 
 
 @pytest.mark.long
