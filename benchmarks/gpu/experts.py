@@ -1,6 +1,6 @@
 """Mixtures of experts on a GPU, kernel by kernel, against what memory and tensor cores allow. Prints a table.
 
-    python benchmarks/gpu/experts.py [--shape qwen3-30b-a3b] [--rows 1,4,16,64] [--exact]
+    python benchmarks/gpu/experts.py [--shape qwen3-30b-a3b] [--rows 1,4,16,64] [--exact | --plain]
 
 router    the router's product and the choice
 sort      rows by expert, on the device
@@ -10,8 +10,8 @@ by expert all of these, as a step launches them for many rows
 by row    the same by the kernels that read the experts of each row: for few rows
 floor     reading the chosen experts once, or their multiplications, whichever takes longer
 
-Random numbers, bf16; gpt-oss-20b's experts in MXFP4. Each is captured in a graph with several copies of the weights,
-so that none is found in the cache.
+Random numbers, bf16; gpt-oss-20b's experts in MXFP4, few rows on Hopper by the kernel for it unless `--plain`. Each is
+captured in a graph with several copies of the weights, so that none is found in the cache.
 """
 
 import argparse
@@ -22,7 +22,9 @@ from torch import Tensor
 
 from chairlift.config.model import ExpertsSpec, FeedForwardSpec
 from chairlift.runner.cuda.experts.experts import CudaExperts as Matrices
-from chairlift.runner.cuda.experts.experts import by_expert, by_row, choose, grouped, sort, tile_of
+from chairlift.runner.cuda.experts.experts import best_tile, by_expert, by_row, choose, sort
+from chairlift.runner.cuda.hopper.experts import HopperExperts
+from chairlift.runner.cuda.hopper.kernels import Hopper
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.ops import Experts
 
@@ -69,29 +71,33 @@ def floor_us(num_rows: int, num_hit: int, hidden: int, spec: FeedForwardSpec, bi
 
 
 @torch.inference_mode()
-def measure(name: str, counts: list[int], exact: bool) -> None:
+def measure(name: str, counts: list[int], exact: bool, is_plain: bool) -> None:
     hidden, spec = SHAPES[name]
     is_mxfp4 = name == "gpt-oss-20b"
-    ops = CudaOps(exact)
+    ops, hopper = CudaOps(exact), Hopper()
+    if is_mxfp4 and not is_plain:
+        hopper.begin(torch.device("cuda"), has_mxfp4=True)
     layers = [layer(ops, hidden, spec, is_mxfp4) for _ in range(COPIES)]
     print(f"\n{name}, microseconds\n\n| rows | tile | router | sort | gate_up | down | by expert | by row | floor |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for count in counts:
-        print_row(numbers(count, hidden) * 20, layers, 4.25 if is_mxfp4 else 16, exact)
+        print_row(numbers(count, hidden) * 20, layers, 4.25 if is_mxfp4 else 16, exact, hopper.experts)
 
 
-def print_row(x: Tensor, layers: list[Experts], bits: float, exact: bool) -> None:
+def print_row(
+    x: Tensor, layers: list[Experts], bits: float, exact: bool, hopper: HopperExperts | None
+) -> None:  # fmt: skip
     spec, rule, count = layers[0].spec, layers[0].rule, len(x)
     ups, downs = ([getattr(each, name) for each in layers] for name in ("gate_up", "down"))
     ids, weights = choose(layers[0].router.logits(x), rule, None)
-    tile = tile_of(count, rule, x.dtype, exact)
+    tile = best_tile(x, layers[0], exact, hopper)
     order = sort(ids, rule.count, tile.rows)
-    active = grouped(x, ups[0], order, tile, rule.num_chosen, spec.activation)
+    active = tile.multiply(x, ups[0], order, rule.num_chosen, spec.activation)
     times = [
         micros(lambda i: choose(layers[i].router.logits(x), rule, None), COPIES),
         micros(lambda i: sort(ids, rule.count, tile.rows), COPIES),
-        micros(lambda i: grouped(x, ups[i], order, tile, rule.num_chosen, spec.activation), COPIES),
-        micros(lambda i: grouped(active, downs[i], order, tile, 1), COPIES),
+        micros(lambda i: tile.multiply(x, ups[i], order, rule.num_chosen, spec.activation), COPIES),
+        micros(lambda i: tile.multiply(active, downs[i], order, 1), COPIES),
         micros(lambda i: by_expert(x, layers[i], ids, weights, None, tile), COPIES),
     ]
     if count <= MOST_BY_ROW:
@@ -106,9 +112,10 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, help="default: all")
     parser.add_argument("--rows", default=",".join(map(str, ROWS)))
     parser.add_argument("--exact", action="store_true", help="tiles of --exact")
+    parser.add_argument("--plain", action="store_true", help="no kernel for Hopper")
     asked = parser.parse_args()
     for name in [asked.shape] if asked.shape else SHAPES:
-        measure(name, [int(count) for count in asked.rows.split(",")], asked.exact)
+        measure(name, [int(count) for count in asked.rows.split(",")], asked.exact, asked.plain)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from torch import Tensor
 from chairlift.config.model import ExpertsSpec, FeedForwardSpec
 from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.experts.experts import by_expert, by_row, choose, tile_of
+from chairlift.runner.cuda.hopper.kernels import Hopper
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.ops import Experts
 from chairlift.runner.torch.experts import combine, route
@@ -100,6 +101,24 @@ def test_both_ways_give_what_torch_gives(spec: FeedForwardSpec, is_mxfp4: bool, 
     assert error(by_expert(x, own.experts, ids, weights, None, tile), want) < 1e-2
     if num_rows <= 16:
         assert error(by_row(x, own.experts, ids, weights, None), want) < 1e-2
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="this GPU is not Hopper"
+)
+@pytest.mark.parametrize("num_rows", [1, 5, 16, 64, 200, 300])
+def test_the_kernel_for_hopper_gives_what_torch_gives(num_rows: int) -> None:
+    own, hopper = Mixture(GPT_OSS, is_mxfp4=True), Hopper()
+    hopper.begin(torch.device("cuda"), has_mxfp4=True)
+    assert hopper.experts is not None
+    x = numbers(num_rows, HIDDEN[GPT_OSS], seed=7, scale=1.0)
+    ids, weights = choose(own.experts.router.logits(x), own.rule, None)
+    want = own.wanted(x, ids.long(), weights)
+    for rows in (8, 16):
+        got = by_expert(x, own.experts, ids, weights, None, hopper.experts.tile(rows))
+        assert error(got, want) < 1e-2
+        alone = by_expert(x[:1], own.experts, ids[:1], weights[:1], None, hopper.experts.tile(rows))
+        assert torch.equal(alone, got[:1])
 
 
 @pytest.mark.parametrize(("spec", "is_mxfp4"), CASES)

@@ -15,8 +15,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from chairlift.config.model import ACTIVATIONS, SCORES
-from chairlift.runner.cuda.adapters.kernels import adapter_kernel
-from chairlift.runner.cuda.adapters.one_row_kernel import adapted_row_kernel
+from chairlift.runner.cuda.adapters.kernels import low_kernel, up_kernel
+from chairlift.runner.cuda.adapters.one_row_kernel import adapted_row_kernel, low_row_kernel
 from chairlift.runner.cuda.attention.paged import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.exact.attention_kernels import exact_prompt_kernel, exact_rows_kernel, join_kernel
 from chairlift.runner.cuda.exact.kernels import product_kernel, log_sum_exp_kernel
@@ -36,14 +36,14 @@ from chairlift.runner.cuda.attention.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
 INTEGERS |= {"sample_rows", "tokens", "last", "rows", "words"}
-INTEGERS |= {"ids", "order", "num_tiles", "counter", "more"}
+INTEGERS |= {"ids", "order", "num_tiles"}
 BYTES = set()
 FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain", "factors"}
 FLOATS |= {"correction", "weights", "sinks", "low"}
 NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "window": "i32", "width": "i32"}
 NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
 NUMBERS |= {"num_words": "i32", "q_width": "i32", "k_width": "i32"}
-NUMBERS |= {"num_experts": "i32", "num_pairs": "i32", "num_low": "i32"}
+NUMBERS |= {"num_experts": "i32", "num_pairs": "i32", "most_tiles": "i32"}
 NUMBERS |= {"slot_size": "i64", "units": "i64", "down_units": "i32", "up_units": "i32"}
 
 def kind(name):
@@ -91,7 +91,7 @@ check(prepare_kernel, BLOCK=4096, HAS_NORM=True, HAS_FACTORS=False, factors=None
 check(prepare_kernel, BLOCK=4096, HAS_NORM=False, HAS_FACTORS=True, q_gain=None, k_gain=None, **dependent)
 for activation in ACTIVATIONS:
     for has_gate in (False, True):
-        check(activate_kernel, BLOCK=1024, ACTIVATION=activation, HAS_GATE=has_gate)
+        check(activate_kernel, BLOCK=1024, ACTIVATION=activation, HAS_GATE=has_gate, **dependent)
 check(cap_kernel, BLOCK=1024)
 for has_norm in (False, True):
     gains = {} if has_norm else {"q_gain": None, "k_gain": None}
@@ -134,17 +134,21 @@ for is_mxfp4 in (False, True):
     check(few_gated_kernel, **few, **scales, STRETCH=1024, ACTIVATION="silu", IS_MXFP4=is_mxfp4)
     check(few_down_kernel, **few, **scales, STRETCH=256, HAS_SHARED=True, IS_MXFP4=is_mxfp4)
 parts = {"FIRST": 4096, "SECOND": 1024, "THIRD": 1024}
-check(adapter_kernel, **parts, WIDTH=4096, MAX_BLOCKS=4, STRETCH=512, OUTPUTS=128, **dependent)
-row = {"WIDTH": 4096, "STRETCH": 2048, **dependent}
-check(adapted_row_kernel, **parts, **row, ACTIVATION="", HAS_BIAS=True)
+check(low_kernel, WIDTH=4096, PARTS=3, MAX_BLOCKS=4, STRETCH=1024, **dependent)
+check(up_kernel, **parts, SPLITS=4, MAX_BLOCKS=4, OUTPUTS=128, **dependent)
+row = {"WIDTH": 4096, "STRETCH": 1024, **dependent}
+check(low_row_kernel, **row, PARTS=3)
+check(adapted_row_kernel, **parts, **row, LINES=2, ACTIVATION="", HAS_BIAS=True)
 gate = {"FIRST": 11008, "SECOND": 11008, "THIRD": 0}
-check(adapted_row_kernel, **gate, **row, ACTIVATION="silu", HAS_BIAS=False, bias=None)
+check(adapted_row_kernel, **gate, **row, LINES=2, ACTIVATION="silu", HAS_BIAS=False, bias=None)
 """
 HOPPER = """
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 from chairlift.config.model import ACTIVATIONS
+from chairlift.runner.cuda.hopper.experts_kernel import mxfp4_kernel
 from chairlift.runner.cuda.hopper.few_rows_kernel import few_rows_kernel
 from chairlift.runner.cuda.hopper.gluon import lines
 from chairlift.runner.cuda.hopper.prompt_kernel import hopper_prompt_kernel
@@ -152,10 +156,11 @@ from chairlift.runner.cuda.hopper.prompt_kernel import hopper_prompt_kernel
 NUMBERS = {"scale": "fp32", "window": "i32", "width": "i32", "num_lines": "i32"}
 NUMBERS |= {"num_rows": "i32", "num_outputs": "i32", "num_stretches": "i32"}
 
-def check(kernel, pointers, options, **constants):
+def check(kernel, pointers, options, multiples_of_16=(), **constants):
     kinds = {name: "constexpr" if name in constants else (pointers | NUMBERS)[name] for name in kernel.arg_names}
     fixed = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-    source = GluonASTSource(kernel, kinds, fixed, {})
+    known = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in multiples_of_16}
+    source = GluonASTSource(kernel, kinds, fixed, known)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, **options})
 
 def table(num_lines):
@@ -181,6 +186,17 @@ for rows, lines_each, stretch, splits, activation, stages, programs in (
     assert programs * compiled.metadata.shared < 227 << 10, "so many programs of a processor"
     before, _, after = compiled.asm["ptx"].partition("griddepcontrol.wait")
     assert "cp.async.bulk.tensor" in before and "st.global" not in before and "st.global" in after
+layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=8, rank=2)
+pointers = {"x": "*bf16", "scales": "*u8", "bias": "*bf16", "out": "*bf16"}
+pointers |= {"order": "*i32", "tiles": "*i32", "num_tiles": "*i32"}
+for rows, lines_each in ((8, 64), (16, 128)):
+    for activation in ("", "clamped"):
+        pointers["weight"] = f"tensordesc<u8[{lines_each // 2 if activation else lines_each},128],{layout!r}>"
+        shape = {"PAIRS": 4, "LINES": lines_each, "ROWS": rows, "STAGES": 2, "WARPS": 4}
+        compiled = check(
+            mxfp4_kernel, pointers, {}, ("x", "width"), **shape, ACTIVATION=activation, HAS_BIAS=True
+        )
+        assert "cp.async.bulk.tensor" in compiled.asm["ptx"] and "cp.async.cg" in compiled.asm["ptx"]
 """
 
 

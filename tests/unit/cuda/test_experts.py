@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import ACTIVATIONS, SCORES, ExpertsSpec, FeedForwardSpec
-from chairlift.runner.cuda.experts.experts import EXACT_TILE, Tile, by_expert, by_row, choose, sort
+from chairlift.runner.cuda.experts.experts import EXACT_TILE, Tile, by_expert, by_row, choose, few_tile_of, sort
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.ops import Experts, Ops
 from chairlift.runner.torch.experts import route
@@ -86,6 +86,11 @@ def test_pairs_are_sorted_by_expert_in_tiles(rows: int) -> None:
         wanted += [[expert, place + low, min(rows, count - low)] for low in range(0, count, rows)]
         place += count
     assert found == wanted
+
+
+@pytest.mark.parametrize(("num_rows", "rows"), [(1, 8), (16, 8), (17, 16), (128, 16), (129, None)])
+def test_the_kernel_for_hopper_takes_few_rows_of_each_expert(num_rows: int, rows: int | None) -> None:
+    assert few_tile_of(num_rows, ExpertsSpec(count=32, num_chosen=4)) == rows
 
 
 @pytest.mark.long

@@ -101,9 +101,12 @@ def round_rows_kernel(x, out, scales, width, BLOCK: tl.constexpr):
 
 @triton.jit
 def activate_kernel(
-    gate_up, out, width, BLOCK: tl.constexpr, ACTIVATION: tl.constexpr, HAS_GATE: tl.constexpr
+    gate_up, out, width,
+    BLOCK: tl.constexpr, ACTIVATION: tl.constexpr, HAS_GATE: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """out = activation(first half) * second half, without a gate activation(all), a stretch of a row a program."""
+    launch_dependents(IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < width

@@ -100,13 +100,14 @@ class CudaOps:
         self._hopper = Hopper()
         self._trials = ProductTrials(hopper=self._hopper)
         self._fused: dict[AttentionSpec, bool] = {}  # whether one kernel computes a single row
+        self._has_mxfp4 = False  # experts of these weights
         self._counters: Tensor | None = None  # int32 [K], of those kernels; all 0 between launches
 
     def choose_kernels(
         self, attentions: Sequence[Attention], dtype: torch.dtype, block_size: int, width: int, device: torch.device
     ) -> None:
         """For these layers, before any step; width: of block tables."""
-        self._hopper.begin(device)
+        self._hopper.begin(device, self._has_mxfp4)
         self._counters = torch.zeros(max(a.spec.num_kv_heads for a in attentions), dtype=torch.int32, device=device)
         for attention in {a.spec: a for a in attentions}.values():
             spec = attention.spec
@@ -270,10 +271,11 @@ class CudaOps:
         return CudaExperts(matrix.contiguous(), bias)
 
     def mxfp4_experts(self, blocks: Tensor, scales: Tensor, bias: Tensor | None) -> ExpertWeight:
+        self._has_mxfp4 = True
         return CudaExperts(blocks, bias, scales)
 
     def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
-        return add_experts(x, experts, shared, self._exact)
+        return add_experts(x, experts, shared, self._exact, self._hopper.experts)
 
     def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation, has_gate=False)
@@ -283,8 +285,9 @@ class CudaOps:
         width = gate_up.shape[-1] // (2 if has_gate else 1)
         out = torch.empty(len(gate_up), width, dtype=gate_up.dtype, device=gate_up.device)
         activate_kernel[(len(gate_up), triton.cdiv(width, _STRETCH))](
-            gate_up, out, width, BLOCK=_STRETCH, ACTIVATION=activation, HAS_GATE=has_gate, num_warps=4
-        )
+            gate_up, out, width, BLOCK=_STRETCH, ACTIVATION=activation, HAS_GATE=has_gate, num_warps=4,
+            **dependent(True),
+        )  # fmt: skip
         return out
 
     def cap(self, logits: Tensor, cap: float) -> Tensor:

@@ -13,6 +13,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.plan import AdapterSlot
 from chairlift.runner.adapters.low_rank import read_matrices
 from chairlift.runner.adapters.store import AdapterStore
+from chairlift.runner.cuda.adapters import slots
 from chairlift.runner.cuda.adapters.layout import RECORD, max_tiles, slot_layout, tiles_of
 from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter, make_flat_adapter
 from fakes.adapters import SHAPES, write_adapter
@@ -65,7 +66,11 @@ def rows_of(world: World, numbers: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_row_gets_what_its_adapter_adds(world: World, role: str) -> None:
+@pytest.mark.parametrize("num_programs", [1, 1000])  # take turns with the tiles, have one each
+def test_every_row_gets_what_its_adapter_adds(
+    world: World, role: str, num_programs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "_PROGRAMS", num_programs)
     numbers = [1, 0, 2, 3, 1, *[2] * 19, 0, 3]
     place = slot_layout(world.config).matrices[1, role]
     x, out = torch.randn(len(numbers), place.width), torch.randn(len(numbers), sum(place.heights))

@@ -8,6 +8,7 @@ import triton
 from triton import knobs
 
 from chairlift.runner.cuda.hopper import kernels
+from chairlift.runner.cuda.hopper.experts import HopperExperts  # with the interpreter, before a test pretends otherwise
 from chairlift.runner.cuda.hopper.kernels import Hopper
 from chairlift.runner.cuda.ops import CudaOps
 
@@ -22,13 +23,31 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_made", lambda _: (object(), object()))
     for name in ("_product_error", "_attention_error"):
         monkeypatch.setattr(kernels, name, lambda *_: 0.0)
+    monkeypatch.setattr(kernels, "_experts_errors", lambda *_: [0.0])
 
 
 @pytest.mark.usefixtures("gpu")
 def test_they_are_used_on_hopper() -> None:
     hopper = Hopper()
     hopper.begin(CPU)
-    assert hopper.few_rows is not None and hopper.prompts is not None
+    assert hopper.few_rows is not None and hopper.prompts is not None and hopper.experts is None
+    hopper.begin(CPU, has_mxfp4=True)
+    assert isinstance(hopper.experts, HopperExperts)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_one_that_fails_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    def fail(*_: object) -> list[float]:
+        raise RuntimeError("no image")
+
+    monkeypatch.setattr(kernels, "_experts_errors", fail)
+    hopper = Hopper()
+    with caplog.at_level(logging.WARNING):
+        hopper.begin(CPU, has_mxfp4=True)
+    assert hopper.few_rows is not None and hopper.experts is None
+    assert caplog.messages == ["the kernel for experts in MXFP4 on Hopper is not used: no image"]
 
 
 @pytest.mark.usefixtures("gpu")

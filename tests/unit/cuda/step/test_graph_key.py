@@ -56,6 +56,16 @@ def test_samples_are_padded_to_a_power_of_two_or_to_the_tokens() -> None:
     assert found == [GraphKey(24, 24, tiling, 0, num_samples) for num_samples in (1, 1, 8, 24, 24)]
 
 
+def test_there_is_room_for_all_samples_of_a_step_and_never_for_more_than_are_kept() -> None:
+    for max_running in (6, 256, 512):
+        keys = make_keys(max_running, 5000)
+        for num_tokens in range(1, keys.max_tokens, 31):
+            for num_samples in {1, num_tokens // 3, num_tokens // 2 + 1, num_tokens, max_running, keys.max_samples}:
+                if num_samples <= min(num_tokens, keys.max_samples):
+                    key = keys.of(num_tokens, num_tokens, 9, 0, num_samples)
+                    assert key is not None and num_samples <= key.num_samples <= keys.max_samples
+
+
 def test_a_step_with_tiles_has_room_for_some_more_samples_than_rows() -> None:
     keys = make_keys(256, 5000)
     tiles = max_tiles(1024)

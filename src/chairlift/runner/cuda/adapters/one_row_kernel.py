@@ -1,97 +1,108 @@
-"""The product of a single row together with what its adapter adds, in one kernel of Triton.
+"""The product of a single row together with what its adapter adds, in Triton.
 
-    programs 0 ...     some ranks of A x each, into `low`, and count themselves
-    the next           some outputs of B low each, into `more`, once all of the former are counted
-    all others         some outputs of W x each, as in `one_row`, and add what lies in `more`, once it is there
+    low       S = A x: a program for some ranks of all parts
+    adapted   W x + B S: a program for some outputs. Its first weights are asked for before `low` has ended, and B S is
+              taken while they are on their way: the memory is not idle.
 
-The first two are few: what they leave is there when most of the others begin, who ask for it before their weights.
-
-Always: between launches `counter` is 0, and all of `more` is ABSENT, bits that no sum has: who reads an output puts
-that back. Without torch: kernels are compiled by processes that do not wait for it.
+tiles and bank are as in `kernels.py`; the row is that of the first tile. Without torch: kernels are compiled by
+processes that do not wait for it.
 """
 
 import triton
 import triton.language as tl
 
-from chairlift.runner.cuda.adapters.kernels import RANKS, outputs_of_piece, wait_until_counted
+from chairlift.runner.cuda.adapters.kernels import RANKS
 from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 from chairlift.runner.cuda.kernels import activated
-from chairlift.runner.cuda.one_row.product_kernel import multiply
 
-ABSENT = tl.constexpr(-1)
-_NAN = tl.constexpr(0x7FC00000)
-LINES = tl.constexpr(2)  # of A, and of W, of a program
-PIECE = tl.constexpr(64)  # outputs of B of a program
+LOW_LINES = tl.constexpr(2)  # of A, of a program
+
+
+@triton.jit
+def low_row_kernel(
+    x, tiles, bank, low, slot_size, down_units,
+    PARTS: tl.constexpr, WIDTH: tl.constexpr, STRETCH: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """x [WIDTH] -> low [PARTS * rank]"""
+    launch_dependents(IS_DEPENDENT)
+    slot, num_blocks = _read_slot(tiles)
+    rank = num_blocks * RANKS
+    lines = tl.program_id(0) * LOW_LINES + tl.arange(0, LOW_LINES)
+    is_line = lines < PARTS * rank
+    down = bank + slot * slot_size + down_units * rank.to(tl.int64)
+    weights = _first_stretch(down, lines, is_line, WIDTH, STRETCH)
+    wait_for_previous(IS_DEPENDENT)
+    tl.store(low + lines, _multiply(x, down, lines, is_line, weights, WIDTH, STRETCH), mask=is_line)
 
 
 @triton.jit
 def adapted_row_kernel(
-    x, weight, bias, tiles, bank, low, more, counter, out, num_outputs, slot_size, down_units, up_units, num_low,
-    FIRST: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr, WIDTH: tl.constexpr,
-    STRETCH: tl.constexpr, ACTIVATION: tl.constexpr, HAS_BIAS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    x, weight, bias, tiles, bank, low, out, num_outputs, slot_size, up_units,
+    FIRST: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr, WIDTH: tl.constexpr, STRETCH: tl.constexpr,
+    LINES: tl.constexpr, ACTIVATION: tl.constexpr, HAS_BIAS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """x [WIDTH], weight [FIRST + SECOND + THIRD, WIDTH], of up to three parts -> out [num_outputs]; low: float32, of
-    all ranks of all parts; num_low: programs for it; more: the bits of float32, of all outputs. ACTIVATION, unless it
-    is empty: out is activation(first half of the sum) * second half. tiles and bank are as in `kernels.py`; the row is
-    that of the first tile."""
+    """x [WIDTH], weight [FIRST + SECOND + THIRD, WIDTH], of up to three parts -> out [num_outputs]. LINES: of the
+    weight, of a program. ACTIVATION, unless
+    it is empty: out is activation(first half of the sum) * second half."""
     program = tl.program_id(0)
-    PARTS: tl.constexpr = 1 + (SECOND > 0) + (THIRD > 0)
-    PIECES: tl.constexpr = (FIRST + PIECE - 1) // PIECE + (SECOND + PIECE - 1) // PIECE + (THIRD + PIECE - 1) // PIECE
+    lines = tl.arange(0, LINES)
+    if ACTIVATION == "":
+        places = program * LINES + lines
+        is_line = places < num_outputs
+    else:
+        places = program * (LINES // 2) + lines // 2 + lines % 2 * num_outputs  # the two of an output side by side
+        is_line = places - lines % 2 * num_outputs < num_outputs
     launch_dependents(IS_DEPENDENT)
+    weights = _first_stretch(weight, places, is_line, WIDTH, STRETCH)
     wait_for_previous(IS_DEPENDENT)
-    if program >= num_low + PIECES:
-        lines = tl.arange(0, LINES)
-        if ACTIVATION == "":
-            first = (program - num_low - PIECES) * LINES
-            second = tl.minimum(first + 1, num_outputs - 1)
-            places = first + lines
-            is_line = places < num_outputs
-        else:
-            first = program - num_low - PIECES
-            second = first + num_outputs
-            places = first + lines * num_outputs
-            is_line = places < 2 * num_outputs
-        one, two = tl.load(more + first, volatile=True), tl.load(more + second, volatile=True)
-        total = multiply(x, weight, places, is_line, WIDTH, LINES, STRETCH)
-        if HAS_BIAS:
-            total += tl.load(bias + places, mask=is_line, other=0.0).to(tl.float32)
-        while (one == ABSENT) | (two == ABSENT):
-            one, two = tl.load(more + first, volatile=True), tl.load(more + second, volatile=True)
-        tl.debug_barrier()  # all of the program have read them
-        tl.store(more + places, tl.full([LINES], ABSENT, tl.int32), mask=is_line)
-        total += tl.where(lines == 0, one, two).to(tl.float32, bitcast=True)
-        kind = out.dtype.element_ty
-        if ACTIVATION == "":
-            tl.store(out + places, total.to(kind), mask=is_line)
-        else:
-            # Rounded before they are multiplied, as where the products are kept.
-            gate, rest = tl.split(total.to(kind).to(tl.float32))
-            tl.store(out + first, activated(gate, rest, ACTIVATION).to(kind))
-        return
-    slot = tl.load(tiles).to(tl.int64)
-    num_blocks = tl.where((slot >= 0) & (tl.load(tiles + 2) >= 0), tl.load(tiles + 1), 0)
+    slot, num_blocks = _read_slot(tiles)
     rank = num_blocks * RANKS
-    adapter = bank + tl.maximum(slot, 0) * slot_size
-    if program < num_low:
-        ranks = program * LINES + tl.arange(0, LINES)
-        if program * LINES < PARTS * rank:
-            down = adapter + down_units * rank.to(tl.int64)
-            total = multiply(x, down, ranks, ranks < PARTS * rank, WIDTH, LINES, STRETCH)
-            tl.store(low + ranks, total)
-            tl.debug_barrier()  # all of the program's stores come before it is counted
-            tl.atomic_add(counter, 1, sem="release")
-        return
-    part, outputs, end = outputs_of_piece(program - num_low, FIRST, SECOND, THIRD, PIECE)
-    is_output = outputs < end
-    in_block = tl.arange(0, RANKS)
-    up = adapter + up_units * rank.to(tl.int64) + outputs[:, None].to(tl.int64) * rank + in_block[None, :]
-    factors = tl.load(up, mask=is_output[:, None] & (num_blocks > 0), other=0.0)
-    wait_until_counted(counter, PARTS * rank // LINES, PIECES)
-    total = tl.zeros([PIECE], dtype=tl.float32)
+    part = (places >= FIRST).to(tl.int32) + (places >= FIRST + SECOND).to(tl.int32)
+    ranks = tl.arange(0, RANKS)[None, :]
+    up = bank + slot * slot_size + (up_units + places[:, None].to(tl.int64)) * rank + ranks
+    total = tl.zeros([LINES], dtype=tl.float32)
     for block in range(num_blocks):
-        if block > 0:
-            factors = tl.load(up + block * RANKS, mask=is_output[:, None], other=0.0)
-        values = tl.load(low + part * rank + block * RANKS + in_block, cache_modifier=".cg")
-        total += tl.sum(values[None, :] * factors.to(tl.float32), axis=1)
-    bits = total.to(tl.int32, bitcast=True)
-    tl.store(more + outputs, tl.where(bits == ABSENT, _NAN, bits), mask=is_output)
+        factors = tl.load(up + block * RANKS, mask=is_line[:, None], other=0.0)
+        lows = tl.load(low + part[:, None] * rank + block * RANKS + ranks, mask=is_line[:, None], other=0.0)
+        total += tl.sum(lows * factors.to(tl.float32), axis=1)
+    total += _multiply(x, weight, places, is_line, weights, WIDTH, STRETCH)
+    if HAS_BIAS:
+        total += tl.load(bias + places, mask=is_line, other=0.0).to(tl.float32)
+    kind = out.dtype.element_ty
+    if ACTIVATION == "":
+        tl.store(out + places, total.to(kind), mask=is_line)
+    else:
+        # Rounded before they are multiplied, as where the products are kept.
+        gate, rest = tl.split(tl.reshape(total.to(kind).to(tl.float32), [LINES // 2, 2]))
+        outputs = program * (LINES // 2) + tl.arange(0, LINES // 2)
+        tl.store(out + outputs, activated(gate, rest, ACTIVATION).to(kind), mask=outputs < num_outputs)
+
+
+@triton.jit
+def _read_slot(tiles):
+    """-> the row's slot and its blocks of ranks, 0 where it has no adapter"""
+    slot = tl.load(tiles).to(tl.int64)
+    return tl.maximum(slot, 0), tl.where((slot >= 0) & (tl.load(tiles + 2) >= 0), tl.load(tiles + 1), 0)
+
+
+@triton.jit
+def _first_stretch(weight, rows, is_row, WIDTH: tl.constexpr, STRETCH: tl.constexpr):
+    columns = tl.arange(0, STRETCH)[None, :]
+    place = weight + rows[:, None].to(tl.int64) * WIDTH + columns
+    return tl.load(place, mask=is_row[:, None] & (columns < WIDTH), other=0.0, eviction_policy="evict_first")
+
+
+@triton.jit
+def _multiply(x, weight, rows, is_row, first, WIDTH: tl.constexpr, STRETCH: tl.constexpr):
+    """As `one_row.multiply`, with the first stretch of the weight."""
+    columns = tl.arange(0, STRETCH)
+    from_weight = weight + rows[:, None].to(tl.int64) * WIDTH + columns[None, :]
+    values = tl.load(x + columns, mask=columns < WIDTH, other=0.0)
+    sums = first.to(tl.float32) * values.to(tl.float32)[None, :]
+    for low in tl.static_range(STRETCH, WIDTH, STRETCH):
+        is_column = low + columns < WIDTH
+        mask = is_row[:, None] & is_column[None, :]
+        part = tl.load(from_weight + low, mask=mask, other=0.0, eviction_policy="evict_first")
+        values = tl.load(x + low + columns, mask=is_column, other=0.0)
+        sums += part.to(tl.float32) * values.to(tl.float32)[None, :]
+    return tl.sum(sums, axis=1)

@@ -17,7 +17,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.plan import AdapterSlot
 from chairlift.runner.adapters.low_rank import MatrixKey, read_matrices
 from chairlift.runner.adapters.store import AdapterStore
-from chairlift.runner.cuda.adapters.kernels import adapter_kernel
+from chairlift.runner.cuda.adapters.kernels import low_kernel, up_kernel
 from chairlift.runner.cuda.adapters.layout import (
     RANKS,
     RECORD,
@@ -31,14 +31,19 @@ from chairlift.runner.cuda.adapters.layout import (
     tiles_of,
 )
 from chairlift.runner.cuda.adapters.loading import SlotLoading
-from chairlift.runner.cuda.adapters.one_row_kernel import ABSENT, LINES, PIECE, adapted_row_kernel
+from chairlift.runner.cuda.adapters.one_row_kernel import LOW_LINES, adapted_row_kernel, low_row_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.one_row.product import stretch
 from chairlift.runner.cuda.step.memory import pinned_ring
 from chairlift.runner.weights.transfer import CudaLane
 
-_STRETCH = 512  # columns of a program
+_STRETCH = 2048  # bytes of a row, of a program: more take more shared memory than all GPUs have
+_ROW_LINES = 2  # of the base's weight, of a program, for a single row
+# Of a thread, for a single row, by the columns that it reads at a time: as many programs as of the plain kernel then
+# share a processor.
+_ROW_REGISTERS = {2048: 56}
 _OUTPUTS = 128  # of a program
+_PROGRAMS = 1056  # at least, where there are as many tiles: they fill a large GPU
 _FEW = 64  # rows of a step whose kernels are launched before those ahead have finished
 
 
@@ -81,17 +86,14 @@ class CudaSlots:
         self._max_blocks = num_blocks(store.max_rank)
         self._num_slots = num_slots
         size = self._layout.num_units * self._max_blocks * RANKS
+        self._stretch = _STRETCH // dtype.itemsize
         self._bank = torch.zeros(num_slots, size, dtype=dtype, device=device)
         self._blocks = [0] * num_slots  # of ranks
         self._loading = SlotLoading(self._bank, (lambda: CudaLane(device)) if device.type == "cuda" else None)
         most = max_tiles(max_rows, num_slots)
         places = self._layout.matrices.values()
-        width = max(len(place.heights) * _splits(place) for place in places) * self._max_blocks * ROWS * RANKS
+        width = max(len(place.heights) * self._splits(place) for place in places) * self._max_blocks * ROWS * RANKS
         self._partials = torch.empty(most * width, dtype=torch.float32, device=device)
-        self._counters = torch.zeros(most, dtype=torch.int32, device=device)
-        self._more = torch.full(
-            (max(sum(place.heights) for place in places),), ABSENT.value, dtype=torch.int32, device=device
-        )
         # Of all rows, and of those whose logits are wanted.
         self._tiles = [torch.full((most, RECORD), -1, dtype=torch.int32, device=device) for _ in range(2)]
         self._pinned = [pinned_ring(most * RECORD, torch.int32, device) for _ in range(2)]
@@ -120,40 +122,51 @@ class CudaSlots:
     ) -> Tensor:
         """x [1, in], matrix [out, in] -> [1, out] with what the row's adapter adds. An activation: as `gated`."""
         place, num_outputs = self._layout.matrices[key], len(matrix) // (2 if activation else 1)
+        parts, size, tiles = len(place.heights), self._bank.shape[1], self._tiles[is_chosen]
+        columns = stretch(place.width)
+        low_row_kernel[(triton.cdiv(parts * self._max_blocks * RANKS, LOW_LINES.value),)](
+            x, tiles, self._bank, self._partials, size, place.down,
+            PARTS=parts, WIDTH=place.width, STRETCH=columns, num_warps=4, **dependent(True),
+        )  # fmt: skip
         out = torch.empty(1, num_outputs, dtype=x.dtype, device=x.device)
         first, second, third = (*place.heights, 0, 0)[:3]
-        num_low = len(place.heights) * self._max_blocks * RANKS // LINES.value
-        num_programs = num_low + _pieces(place, PIECE.value) + triton.cdiv(len(matrix), LINES.value)
-        adapted_row_kernel[(num_programs,)](
-            x, matrix, bias, self._tiles[is_chosen], self._bank, self._partials, self._more, self._counters, out,
-            num_outputs, self._bank.shape[1], place.down, place.up, num_low,
-            FIRST=first, SECOND=second, THIRD=third, WIDTH=place.width, STRETCH=stretch(place.width),
-            ACTIVATION=activation, HAS_BIAS=bias is not None, num_warps=4, **dependent(True),
+        adapted_row_kernel[(triton.cdiv(len(matrix), _ROW_LINES),)](
+            x, matrix, bias, tiles, self._bank, self._partials, out, num_outputs, size, place.up,
+            FIRST=first, SECOND=second, THIRD=third, WIDTH=place.width, STRETCH=columns, LINES=_ROW_LINES,
+            ACTIVATION=activation, HAS_BIAS=bias is not None, num_warps=4, maxnreg=_ROW_REGISTERS.get(columns),
+            **dependent(True),
         )  # fmt: skip
         return out
 
     def add(self, key: MatrixKey, is_chosen: bool, x: Tensor, out: Tensor) -> None:
         """What the adapters of the rows add to a base product. is_chosen: these are the rows whose logits are
         wanted."""
+        self.multiply_low(key, is_chosen, x)
+        self.add_up(key, is_chosen, out)
+
+    def multiply_low(self, key: MatrixKey, is_chosen: bool, x: Tensor) -> None:
+        """The rows times A. Best before the base product; what follows is `add_up` of the same matrix."""
         place, num_rows = self._layout.matrices[key], len(x)
-        size = max_tiles(num_rows, self._num_slots)
-        if not size:
-            return
-        first, second, third = (*place.heights, 0, 0)[:3]
-        num_low = size * len(place.heights) * _splits(place)
-        adapter_kernel[(num_low + size * _pieces(place, _OUTPUTS),)](
-            x.contiguous(), out, self._tiles[is_chosen], self._bank, self._partials, self._counters, num_rows, num_low,
-            self._bank.shape[1], place.down, place.up,
-            WIDTH=place.width, FIRST=first, SECOND=second, THIRD=third, MAX_BLOCKS=self._max_blocks, STRETCH=_STRETCH,
-            OUTPUTS=_OUTPUTS, num_warps=4, num_stages=1, **dependent(num_rows <= _FEW),
-        )  # fmt: skip
+        if size := max_tiles(num_rows, self._num_slots):
+            parts = len(place.heights)
+            low_kernel[(size * parts * self._splits(place),)](
+                x.contiguous(), self._tiles[is_chosen], self._bank, self._partials, num_rows, self._bank.shape[1],
+                place.down,
+                WIDTH=place.width, PARTS=parts, MAX_BLOCKS=self._max_blocks, STRETCH=self._stretch,
+                num_warps=4, num_stages=1, **dependent(num_rows <= _FEW),
+            )  # fmt: skip
 
+    def add_up(self, key: MatrixKey, is_chosen: bool, out: Tensor) -> None:
+        place, num_rows = self._layout.matrices[key], len(out)
+        if size := max_tiles(num_rows, self._num_slots):
+            first, second, third = (*place.heights, 0, 0)[:3]
+            pieces = sum(triton.cdiv(height, _OUTPUTS) for height in place.heights)
+            up_kernel[(pieces * min(size, triton.cdiv(_PROGRAMS, pieces)),)](
+                out, self._tiles[is_chosen], self._bank, self._partials, num_rows, size, self._bank.shape[1], place.up,
+                FIRST=first, SECOND=second, THIRD=third, SPLITS=self._splits(place), MAX_BLOCKS=self._max_blocks,
+                OUTPUTS=_OUTPUTS, num_warps=4, num_stages=1, **dependent(num_rows <= _FEW),
+            )  # fmt: skip
 
-def _splits(place: MatrixPlace) -> int:
-    """Stretches of columns."""
-    return triton.cdiv(place.width, _STRETCH)
-
-
-def _pieces(place: MatrixPlace, each: int) -> int:
-    """Of so many outputs of one part."""
-    return sum(triton.cdiv(height, each) for height in place.heights)
+    def _splits(self, place: MatrixPlace) -> int:
+        """Stretches of columns."""
+        return triton.cdiv(place.width, self._stretch)

@@ -1,4 +1,4 @@
-"""The matrices of a decoder on a GPU whose rows may each have an adapter: for a single row, one kernel does both."""
+"""The matrices of a decoder on a GPU whose rows may each have an adapter."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,10 @@ class CudaAdaptedWeight(AdaptedWeight):
 
     def linear(self, x: Tensor) -> Tensor:
         if not is_one_row(x):
-            return AdaptedWeight.linear(self, x)
+            self.slots.multiply_low(self.key, self.is_chosen, x)
+            out = self.base.linear(x)
+            self.slots.add_up(self.key, self.is_chosen, out)
+            return out
         return self.slots.multiply_row(self.key, self.is_chosen, x, self.base.matrix, self.base.bias)
 
     def gated(self, x: Tensor, activation: str) -> Tensor | None:

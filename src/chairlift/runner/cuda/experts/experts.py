@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 import triton
@@ -17,6 +17,9 @@ from chairlift.runner.cuda.target import stages_ahead
 from chairlift.runner.ops import Experts
 from chairlift.runner.torch import experts as torch_experts
 
+if TYPE_CHECKING:
+    from chairlift.runner.cuda.hopper.experts import HopperExperts
+
 _MAX_FEW = 4  # rows that seldom share an expert
 _MAX_FEW_MXFP4 = 2
 _FEW = 64  # rows of a step whose kernels are launched before those ahead have finished
@@ -27,8 +30,20 @@ _PAIRS = 1024  # that a program sorts at a time
 _COMBINED = 1024  # columns of a program
 
 
+class ProductTile(Protocol):
+    """Of a grouped product."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def multiply(
+        self, x: Tensor, weight: "CudaExperts", order: "Order", pairs_of_row: int, activation: str = ""
+    ) -> Tensor:  # fmt: skip
+        """As `grouped`."""
+
+
 class Tile(NamedTuple):
-    """Of the grouped product."""
+    """Of the plain kernel."""
 
     outputs: int
     rows: int
@@ -39,6 +54,11 @@ class Tile(NamedTuple):
     def num_stages(self, itemsize: int) -> int:
         return stages_ahead(self.stages, (self.outputs + self.rows) * self.stretch * itemsize)
 
+    def multiply(
+        self, x: Tensor, weight: "CudaExperts", order: "Order", pairs_of_row: int, activation: str = ""
+    ) -> Tensor:  # fmt: skip
+        return grouped(x, weight, order, self, pairs_of_row, activation)
+
 
 # By the rows that an expert has on average: the first that has as many.
 _TILES = (
@@ -47,6 +67,7 @@ _TILES = (
     (64, Tile(128, 64, 64, 4, 4)),
     (1 << 62, Tile(128, 128, 64, 8, 4)),
 )
+_FEW_TILES = ((2, 8), (16, 16))  # likewise the rows of a tile of the kernel for Hopper
 EXACT_TILE = Tile(64, 32, 128, 4, 3)  # of any number of rows: another may take numbers to the tensor cores otherwise
 _UNCUT = Tile(64, 16, 32, 4, 2)  # for float32, which the tensor cores do not take as it is
 
@@ -71,18 +92,34 @@ def tile_of(num_rows: int, spec: ExpertsSpec, dtype: torch.dtype, exact: bool = 
     return EXACT_TILE if exact else next(tile for most, tile in _TILES if each <= most)
 
 
+def few_tile_of(num_rows: int, spec: ExpertsSpec) -> int | None:
+    """Rows of a tile where an expert has so few that the kernel for Hopper is faster."""
+    each = num_rows * spec.num_chosen / spec.count
+    return next((rows for most, rows in _FEW_TILES if each <= most), None)
+
+
 def kernel_kinds(num_rows: int, specs: Iterable[ExpertsSpec]) -> tuple[object, ...]:
     """The same for numbers of rows that launch the same kernels for these mixtures."""
     few = num_rows <= _MAX_FEW, num_rows <= _MAX_FEW_MXFP4
-    return tuple((few, tile_of(num_rows, spec, torch.bfloat16)) for spec in specs)
+    return tuple((few, tile_of(num_rows, spec, torch.bfloat16), few_tile_of(num_rows, spec)) for spec in specs)
 
 
-def add_experts(x: Tensor, experts: Experts, shared: Tensor | None, exact: bool) -> Tensor:
-    """As `Ops.experts`."""
+def add_experts(
+    x: Tensor, experts: Experts, shared: Tensor | None, exact: bool, hopper: "HopperExperts | None"
+) -> Tensor:  # fmt: skip
+    """As `Ops.experts`. hopper: its kernel, where there is one."""
     ids, weights = choose(experts.router.logits(x), experts.rule, experts.correction)
-    if exact or len(x) > (_MAX_FEW if _matrices(experts).scales is None else _MAX_FEW_MXFP4):
-        return by_expert(x, experts, ids, weights, shared, tile_of(len(x), experts.rule, x.dtype, exact))
-    return by_row(x, experts, ids, weights, shared)
+    if not exact and len(x) <= (_MAX_FEW if _matrices(experts).scales is None else _MAX_FEW_MXFP4):
+        return by_row(x, experts, ids, weights, shared)
+    return by_expert(x, experts, ids, weights, shared, best_tile(x, experts, exact, hopper))
+
+
+def best_tile(x: Tensor, experts: Experts, exact: bool, hopper: "HopperExperts | None") -> ProductTile:
+    """Of many rows."""
+    rows = few_tile_of(len(x), experts.rule)
+    if hopper is not None and rows is not None and not exact and hopper.takes(x, _matrices(experts)):
+        return hopper.tile(rows)
+    return tile_of(len(x), experts.rule, x.dtype, exact)
 
 
 def choose(logits: Tensor, spec: ExpertsSpec, correction: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -156,14 +193,14 @@ def sort(ids: Tensor, num_experts: int, rows: int) -> Order:
 
 
 def by_expert(
-    x: Tensor, experts: Experts, ids: Tensor, weights: Tensor, shared: Tensor | None, tile: Tile
+    x: Tensor, experts: Experts, ids: Tensor, weights: Tensor, shared: Tensor | None, tile: ProductTile
 ) -> Tensor:  # fmt: skip
     """Reads an expert once for each tile of the rows that chose it."""
     gate_up, down, chosen = _matrices(experts), experts.down, ids.shape[1]
     assert isinstance(down, CudaExperts)
     order = sort(ids, experts.rule.count, tile.rows)
-    active = grouped(x, gate_up, order, tile, chosen, experts.spec.activation)
-    parts = grouped(active, down, order, tile, 1)
+    active = tile.multiply(x, gate_up, order, chosen, experts.spec.activation)
+    parts = tile.multiply(active, down, order, 1)
     out = torch.empty_like(x)
     combine_kernel[(len(x), triton.cdiv(x.shape[1], _COMBINED))](
         parts, weights, shared, out, x.shape[1],

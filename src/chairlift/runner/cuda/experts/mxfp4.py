@@ -14,33 +14,30 @@ from triton import knobs
 
 GROUP = tl.constexpr(16)  # bytes that share a scale
 _HAS_ASSEMBLY = tl.constexpr(not knobs.runtime.interpret)
-# Four bytes and their scales, each of these a bf16 -> the four low halves and the four high ones, times the scales: two
-# numbers at a time, where the compiler would take them one by one.
-_WIDEN = tl.constexpr("""{
-.reg .b32 two, wide, sign, none;
+# Four bytes, and the scales of the first two and of the others, each twice a bf16 -> the four low halves and the four
+# high ones, times the scales: two numbers at a time, where the compiler would take them one by one. The sign of a byte
+# is repeated into the byte above it (prmt), so a half byte's sign and bits come into place by one shift and one mask;
+# low halves are moved up first.
+WIDEN = tl.constexpr("""{
+.reg .b32 low, two, none;
 mov.b32 none, 0x80008000;
-prmt.b32 two, $4, 0, 0x4140;
-shl.b32 wide, two, 6;
-and.b32 wide, wide, 0x01C001C0;
-shl.b32 sign, two, 12;
-lop3.b32 wide, sign, 0x80008000, wide, 0xEA;
-fma.rn.bf16x2 $0, wide, $5, none;
-shl.b32 wide, two, 2;
-and.b32 wide, wide, 0x01C001C0;
-shl.b32 sign, two, 8;
-lop3.b32 wide, sign, 0x80008000, wide, 0xEA;
-fma.rn.bf16x2 $2, wide, $5, none;
-prmt.b32 two, $4, 0, 0x4342;
-shl.b32 wide, two, 6;
-and.b32 wide, wide, 0x01C001C0;
-shl.b32 sign, two, 12;
-lop3.b32 wide, sign, 0x80008000, wide, 0xEA;
-fma.rn.bf16x2 $1, wide, $6, none;
-shl.b32 wide, two, 2;
-and.b32 wide, wide, 0x01C001C0;
-shl.b32 sign, two, 8;
-lop3.b32 wide, sign, 0x80008000, wide, 0xEA;
-fma.rn.bf16x2 $3, wide, $6, none;
+shl.b32 low, $4, 4;
+prmt.b32 two, low, 0, 0x9180;
+shl.b32 two, two, 2;
+and.b32 two, two, 0x81C081C0;
+fma.rn.bf16x2 $0, two, $5, none;
+prmt.b32 two, low, 0, 0xB3A2;
+shl.b32 two, two, 2;
+and.b32 two, two, 0x81C081C0;
+fma.rn.bf16x2 $1, two, $6, none;
+prmt.b32 two, $4, 0, 0x9180;
+shl.b32 two, two, 2;
+and.b32 two, two, 0x81C081C0;
+fma.rn.bf16x2 $2, two, $5, none;
+prmt.b32 two, $4, 0, 0xB3A2;
+shl.b32 two, two, 2;
+and.b32 two, two, 0x81C081C0;
+fma.rn.bf16x2 $3, two, $6, none;
 }""")
 
 
@@ -64,7 +61,7 @@ def widened_by_two(packed, powers):
     scale = ((powers.to(tl.int16) + 126) << 7).to(tl.bfloat16, bitcast=True)[:, :, None]
     if _HAS_ASSEMBLY:
         return tl.inline_asm_elementwise(
-            _WIDEN, "=r,=r,=r,=r,r,r,r", [packed, tl.broadcast_to(scale, packed.shape)],
+            WIDEN, "=r,=r,=r,=r,r,r,r", [packed, tl.broadcast_to(scale, packed.shape)],
             dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4,
         )  # fmt: skip
     wide = packed.to(tl.int32)

@@ -20,6 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from chairlift.runner.cuda.hopper.activation import activated
 from chairlift.runner.cuda.hopper.gluon import LINE, barrier
 
 OUTPUTS = gl.constexpr(64)  # lines of the weight that tensor cores take at once
@@ -138,25 +139,12 @@ def _store(
         # Rounded before they are multiplied, as where the products are kept.
         both = gl.reshape(sums.to(kind).to(gl.float32), [2, OUTPUTS // 2, ROWS])
         gate, up = gl.split(gl.convert_layout(gl.permute(both, (1, 2, 0)), BOTH))
-        _write(_activated(gate, up, ACTIVATION), out, tile, num_rows, num_outputs, EACH)
+        _write(activated(gate, up, ACTIVATION), out, tile, num_rows, num_outputs, EACH)
     else:
         if HAS_BIAS:
             outputs = tile * EACH + gl.arange(0, OUTPUTS, gl.SliceLayout(1, sums.type.layout))
             sums += gl.load(bias + outputs, mask=outputs < num_outputs, other=0.0).to(gl.float32)[:, None]
         _write(sums, out, tile, num_rows, num_outputs, EACH)
-
-
-@gluon.jit
-def _activated(gate, up, ACTIVATION: gl.constexpr):
-    """As `activated` of the plain kernels."""
-    exponent = -gate
-    if ACTIVATION == "gelu_tanh":
-        exponent = gate * (gate * gate * -0.0713548162726 - 1.59576912160573)
-    if ACTIVATION == "clamped":
-        gate = gl.where(gate > 7.0, 7.0, gate)  # NaN stays NaN
-        up = gl.where(up > 7.0, 7.0, gl.where(up < -7.0, -7.0, up)) + 1.0
-        exponent = gate * -1.702
-    return gate / (1.0 + gl.exp(exponent)) * up
 
 
 @gluon.jit

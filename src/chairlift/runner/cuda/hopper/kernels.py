@@ -4,6 +4,8 @@ compute everything.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,14 +15,17 @@ from triton import knobs
 
 from chairlift.config.model import AttentionSpec
 from chairlift.runner.cuda.target import arch
+from chairlift.runner.weights.mxfp4 import in_halves, widened
 
 if TYPE_CHECKING:
+    from chairlift.runner.cuda.hopper.experts import HopperExperts
     from chairlift.runner.cuda.hopper.few_rows import FewRows
     from chairlift.runner.cuda.hopper.prompts import HopperPrompts
 
 _HOPPER = 90
 _PROCESSORS = 132  # of a GPU that is not there
 _ROWS, _WIDTH, _OUTPUTS = 5, 1024, 320  # of the product that is tried
+_NARROW = 320  # columns of the experts
 _BLOCK_SIZE, _NUM_BLOCKS = 16, 8
 _TOLERANCE = 1e-2
 _log = logging.getLogger(__name__)
@@ -32,20 +37,37 @@ class Hopper:
 
     few_rows: "FewRows | None" = None
     prompts: "HopperPrompts | None" = None
+    experts: "HopperExperts | None" = None
 
-    def begin(self, device: torch.device) -> None:
+    def begin(self, device: torch.device, has_mxfp4: bool = False) -> None:
+        """has_mxfp4: there are experts of such weights."""
         if knobs.runtime.interpret or arch() != _HOPPER:
             return
-        try:
+        with _tried("the kernels for Hopper are"):
             few_rows, prompts = _made(device)
-            errors = _product_error(few_rows, device), _attention_error(prompts, device)
-            # Without a GPU nothing is computed: kernels are noted to be compiled.
-            if device.type == "cuda" and not max(errors) < _TOLERANCE:
-                raise RuntimeError(f"they are {max(errors):.2g} off")
-        except Exception as error:  # another version may refuse them in any way, and no start fails for it
-            _log.warning("the kernels for Hopper are not used: %s", _last_line(error))
-            return
-        self.few_rows, self.prompts = few_rows, prompts
+            _check(device, _product_error(few_rows, device), _attention_error(prompts, device))
+            self.few_rows, self.prompts = few_rows, prompts
+        if has_mxfp4:
+            with _tried("the kernel for experts in MXFP4 on Hopper is"):
+                from chairlift.runner.cuda.hopper.experts import HopperExperts
+
+                experts = HopperExperts()
+                _check(device, *_experts_errors(experts, device))
+                self.experts = experts
+
+
+@contextmanager
+def _tried(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # another version may refuse them in any way, and no start fails for it
+        _log.warning("%s not used: %s", what, _last_line(error))
+
+
+def _check(device: torch.device, *errors: float) -> None:
+    """Without a GPU nothing is computed: kernels are noted to be compiled."""
+    if device.type == "cuda" and not max(errors) < _TOLERANCE:
+        raise RuntimeError(f"{max(errors):.2g} off")
 
 
 def _made(device: torch.device) -> "tuple[FewRows, HopperPrompts]":
@@ -89,6 +111,28 @@ def _attention_error(prompts: "HopperPrompts", device: torch.device) -> float:
     is_hidden = places[None, :] > first + torch.arange(count, device=device)[:, None]
     shares = scores.masked_fill(is_hidden[:, None, :], float("-inf")).softmax(2)
     return _error(out.view(count, 2, -1), torch.einsum("thk,kd->thd", shares, v))
+
+
+def _experts_errors(experts: "HopperExperts", device: torch.device) -> list[float]:
+    """Of the second of two experts, with a gate and without, where columns end within a stretch."""
+    from chairlift.runner.cuda.experts.experts import CudaExperts, Order
+
+    source = torch.Generator(device).manual_seed(2)
+    x = torch.randn(_ROWS, _NARROW, generator=source, device=device).bfloat16()
+    shape = 2, _OUTPUTS, _NARROW // 32
+    blocks = torch.randint(256, (*shape, 16), generator=source, device=device, dtype=torch.uint8)
+    scales = torch.randint(118, 124, shape, generator=source, device=device, dtype=torch.uint8)
+    bias = torch.randn(2, _OUTPUTS, generator=source, device=device).bfloat16()
+    pairs = torch.arange(_ROWS, dtype=torch.int32, device=device)
+    tiles = torch.tensor([(1, 0, _ROWS)], dtype=torch.int32, device=device)
+    order = Order(pairs, tiles, torch.ones(1, dtype=torch.int32, device=device))
+    product = x.float() @ widened(blocks[1], scales[1]).t() + bias[1].float()
+    gate, up = product.chunk(2, 1)
+    weight = CudaExperts(in_halves(blocks), bias, scales)
+    return [
+        _error(experts.multiply(x, weight, order, 16, 1, ""), product),
+        _error(experts.multiply(x, weight, order, 8, 1, "silu"), torch.nn.functional.silu(gate) * up),
+    ]
 
 
 def _error(got: Tensor, want: Tensor) -> float:

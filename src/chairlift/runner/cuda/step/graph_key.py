@@ -102,7 +102,7 @@ class GraphKeys:
             num_rows = max(num_short, num_samples - _MORE_SAMPLES)
             return self._mixed(rung, num_rows, max_context) if num_rows <= self.max_samples - _MORE_SAMPLES else None
         num_samples = rung if 2 * num_samples > rung else _power_of_two(num_samples)
-        return GraphKey(rung, rung, self.tiling_of(rung, max_context), 0, num_samples)
+        return GraphKey(rung, rung, self.tiling_of(rung, max_context), 0, min(num_samples, self.max_samples))
 
     def _mixed(self, rung: int, num_rows: int, max_context: int) -> GraphKey:
         """With tiles. Rows and stretches of contexts that are padding end at once."""
