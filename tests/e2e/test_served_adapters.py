@@ -11,6 +11,7 @@ import httpx
 import openai
 import pytest
 
+from chairlift.cli.main import main
 from e2e.conftest import LIMITS, NUMBERS
 from fakes.adapters import write_adapter
 from fakes.patience import wait_until
@@ -49,26 +50,10 @@ def world(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     named = write_adapter(tmp_path_factory.mktemp("elsewhere") / "named", seed=2)
     limits = tmp_path_factory.mktemp("limits") / "limits.yaml"
     limits.write_text("- {name: limited, requests_per_minute: 2}")
-    options = (
-        "--lora-limits",
-        limits,
-        "--frontends",
-        "2",
-        "--replicas",
-        "2",
-        "--lora",
-        f"named={named}",
-        "--lora-dir",
-        folder,
-        "--max-loras",
-        "2",
-        "--admin-port",
-        "0",
-    )
+    options = ("--lora-limits", limits, "--lora", f"named={named}", "--lora-dir", folder, "--max-loras", "2")
+    processes = ("--frontends", "2", "--replicas", "2", "--admin-port", "0")
     log = tmp_path_factory.mktemp("server") / "log"
-    with serve(
-        log, "--model", tiny_model, *LIMITS, *NUMBERS, "--frontends", "2", "--replicas", "2", *options
-    ) as served:
+    with serve(log, "--model", tiny_model, *LIMITS, *NUMBERS, *options, *processes) as served:
         found = re.search(r"admin routes on (\S+)", served.output)
         assert found is not None
         client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
@@ -100,6 +85,24 @@ def test_chats_and_other_dialects_name_adapters_too(world: AdapterServer) -> Non
     url = f"{world.served.url}/v1/messages"
     body = {"model": "named", "messages": messages, "max_tokens": 9, "temperature": 0}
     assert httpx.post(url, json=body).json()["content"][0]["text"] == answers["named"]
+
+
+def test_the_load_tester_asks_for_adapters_in_turn(world: AdapterServer, capsys: pytest.CaptureFixture[str]) -> None:
+    def requests_by(adapter: str) -> int:
+        counter = re.search(
+            rf'chairlift_adapter_requests_total{{adapter="{adapter}"}} (\d+)',
+            httpx.get(f"{world.served.url}/metrics").text,
+        )
+        return int(counter[1]) if counter else 0
+
+    before = {name: requests_by(name) for name in ("named", "found")}
+    load = ("--workload", "lengths:prompt=4,output=3,count=5", "--arrivals", "none", "--vocab-size", "60")
+    assert main(["bench", "--url", world.served.url, *load, "--adapters", "named", "found"]) == 0
+    assert capsys.readouterr().out.startswith("tiny with 2 adapters: ")
+    expected = {"named": before["named"] + 1 + 3, "found": before["found"] + 1 + 2}  # a trial each
+    wait_until(lambda: {name: requests_by(name) for name in expected} == expected, lambda: f"not {expected}")
+    assert main(["bench", "serve", "--base-url", world.served.url, *load, "--lora-modules", "found", "absent"]) == 2
+    assert "'absent' is not served here" in capsys.readouterr().err
 
 
 def test_adapters_are_loaded_unloaded_and_loaded_again(world: AdapterServer) -> None:

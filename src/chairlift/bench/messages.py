@@ -22,7 +22,7 @@ class LoadPlan:
 
     target: TargetServer
     peer: str  # the target's IP address, so that clients look nothing up
-    trial: PreparedRequest  # sent first and alone: if it fails, there is no run
+    trials: list[PreparedRequest]  # sent first, one after the other: if one fails, there is no run
     requests: list[PreparedRequest]
     warm_up: list[PreparedRequest]
     concurrency: int  # 0: an open loop

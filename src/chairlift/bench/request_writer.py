@@ -1,7 +1,7 @@
 """The requests of a workload, written out before the clock starts.
 
 Always: the same workload, seed and API give the same bytes. Warm-up requests have the lengths of the first requests and
-synthetic prompts of their own, so that they cache nothing of the measured ones.
+synthetic prompts of their own, so that they cache nothing of the measured ones. Adapters take turns.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,8 +27,11 @@ def text_prompts(seed: int, count: Callable[[str], int] | None) -> MakePrompt:
 
 
 class RequestWriter:
-    def __init__(self, target: TargetServer, make: MakePrompt, make_warm_up: MakePrompt) -> None:
-        self._target = target
+    def __init__(
+        self, target: TargetServer, make: MakePrompt, make_warm_up: MakePrompt, adapters: Sequence[str] = ()
+    ) -> None:
+        self._api = target.api
+        self._targets = [replace(target, model=adapter) for adapter in adapters] or [target]  # take turns
         self._make = make
         self._make_warm_up = make_warm_up
 
@@ -39,19 +42,19 @@ class RequestWriter:
         first = [replace(items[i % len(items)], arrival_s=0.0, prompt=None, tokens=()) for i in range(num)]
         return [self._planned(item, index, self._make_warm_up(item, index)) for index, item in enumerate(first)]
 
-    def trial(self, items: Sequence[Item]) -> PreparedRequest:
-        """The first request of the warm-up, cut short: shows whether the server answers at all."""
+    def trials(self, items: Sequence[Item]) -> list[PreparedRequest]:
+        """The first request of the warm-up, cut short, for each adapter: show whether the server answers at all."""
         first = replace(items[0], output_tokens=min(2, items[0].output_tokens))
-        return self.warm_up([first], 1)[0]
+        return self.warm_up([first], len(self._targets))
 
     def _planned(self, item: Item, index: int, prompt: Prompt) -> PreparedRequest:
-        request = self._target.request(prompt, item)
+        request = self._targets[index % len(self._targets)].request(prompt, item)
         return PreparedRequest(index, item.arrival_s, item.prompt_tokens, item.output_tokens, request)
 
     def _prompt(self, item: Item, index: int) -> Prompt:
         """A written prompt is sent unchanged."""
         if item.prompt is None:
             return self._make(item, index)
-        if not isinstance(item.prompt, str) and self._target.api is not Api.CHAT:
+        if not isinstance(item.prompt, str) and self._api is not Api.CHAT:
             raise InvalidConfig(f"request {index + 1} of the workload is a chat, which only --api chat can send")
         return item.prompt

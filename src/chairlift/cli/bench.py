@@ -43,6 +43,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "%(default)s)",
     )  # fmt: skip
     parser.add_argument("--model", metavar="NAME", help="model, as the server names it (default: the server's first)")
+    parser.add_argument(
+        "--adapters", nargs="+", default=(), metavar="NAME", help="adapters to ask for instead of the model, in turn"
+    )
     parser.add_argument("--api-key", metavar="KEY", help="key to send (default: the variable OPENAI_API_KEY)")
     add_request_flags(parser)
     parser.add_argument(
@@ -112,11 +115,11 @@ def _measure(options: argparse.Namespace) -> "BenchResult":
     if not items:
         raise InvalidConfig(f"{options.workload}: there are no requests in it that are to be kept")
     target, peer = _find(options)
-    writer = RequestWriter(target, _make(options, target, seed), _make(options, target, -1 - seed))
+    writer = RequestWriter(target, _make(options, target, seed), _make(options, target, -1 - seed), options.adapters)
     load = LoadPlan(
         target=target,
         peer=peer,
-        trial=writer.trial(items),
+        trials=writer.trials(items),
         requests=writer.requests(items),
         warm_up=writer.warm_up(items, num_warm_up),
         concurrency=arrivals.concurrency,
@@ -147,7 +150,10 @@ def _find(options: argparse.Namespace) -> "tuple[TargetServer, str]":
     peer = find_peer(address)
     key = options.api_key or os.environ.get("OPENAI_API_KEY", "")
     api = None if options.api == "auto" else Api(options.api)
-    return find_target(address, api, options.model, key, options.ignore_eos), peer
+    target = find_target(address, api, options.model, key, options.ignore_eos)
+    if options.adapters and target.api is Api.LLM_SERVING:
+        raise InvalidConfig("--adapters: the llm-serving API knows none; use --api completions or chat")
+    return target, peer
 
 
 def _make(options: argparse.Namespace, target: "TargetServer", seed: int) -> "MakePrompt":
@@ -174,12 +180,14 @@ def _about(options: argparse.Namespace, target: "TargetServer") -> dict[str, Any
         "url": target.url,
         "api": str(target.api),
         "model": target.model,
+        "adapters": list(options.adapters),
     } | {name: getattr(options, name) for name in MUST_MATCH}
 
 
 def _title(result: "BenchResult") -> str:
     about = result.about
-    return f"{about['model']}: {Path(about['workload']).name}, arrivals {about['arrivals']}"
+    adapters = f" with {len(about['adapters'])} adapters" if about["adapters"] else ""
+    return f"{about['model']}{adapters}: {Path(about['workload']).name}, arrivals {about['arrivals']}"
 
 
 def _write(result: "BenchResult", title: str, folder: Path) -> None:

@@ -140,6 +140,7 @@ _MAKERS: Mapping[str, Callable[[argparse.Namespace, Mapping[str, Any]], Any]] = 
     "url": _url,
     "api": _api,
     "model": lambda _, theirs: theirs["served_model_name"],
+    "adapters": lambda _, theirs: theirs["lora_modules"],
     "workload": _workload,
     "limit": _limit,
     "output_tokens": lambda _, theirs: theirs["custom_output_len"],

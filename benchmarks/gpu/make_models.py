@@ -1,0 +1,134 @@
+"""Folders of models without weights, for runs with random ones: the configurations of known models, made-up tokenizers.
+
+    python benchmarks/gpu/make_models.py FOLDER [NAME...] [--lora-rank 16]
+
+`chairlift serve FOLDER/NAME --load-format dummy` serves one, and vLLM does with the same option. With `--lora-rank`
+llama2-7b gets an adapter of random numbers for all its linear layers, in FOLDER/llama2-7b-lora.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+_LONGEST = 40960
+_COMMON: dict[str, Any] = {
+    "hidden_act": "silu", "max_position_embeddings": _LONGEST, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2, "attention_bias": False,
+}  # fmt: skip
+
+
+def _shape(hidden: int, layers: int, heads: int, kv_heads: int, width: int, vocab: int, theta: float) -> dict[str, Any]:
+    return {
+        "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "intermediate_size": width, "vocab_size": vocab, "rope_theta": theta,
+    }  # fmt: skip
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "llama2-7b": {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    | _shape(4096, 32, 32, 32, 11008, 32000, 1e4),
+    "llama3-8b": {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    | _shape(4096, 32, 32, 8, 14336, 128256, 5e5),
+    "qwen3-8b": {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 128}
+    | _shape(4096, 36, 32, 8, 12288, 151936, 1e6),
+    "phi4": {"model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "pad_token_id": 0}
+    | _shape(5120, 40, 40, 10, 17920, 100352, 2.5e5),
+    "gemma3-12b": {
+        "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "head_dim": 256,
+        "query_pre_attn_scalar": 256, "sliding_window": 1024, "rope_local_base_freq": 10000.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "tie_word_embeddings": True, "pad_token_id": 0,
+        "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+        "layer_types": ["full_attention" if layer % 6 == 5 else "sliding_attention" for layer in range(48)],
+    }
+    | _shape(3840, 48, 16, 8, 15360, 262208, 1e6),
+    "qwen3-30b-a3b": {
+        "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "head_dim": 128, "num_experts": 128,
+        "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": True, "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    }
+    | _shape(2048, 48, 32, 4, 6144, 151936, 1e6),
+    "gpt-oss-20b": {
+        "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "head_dim": 64, "num_local_experts": 32,
+        "num_experts_per_tok": 4, "experts_per_token": 4, "sliding_window": 128, "attention_bias": True,
+        "swiglu_limit": 7.0, "initial_context_length": 4096,
+        "layer_types": ["full_attention" if layer % 2 else "sliding_attention" for layer in range(24)],
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+            "original_max_position_embeddings": 4096,
+        },
+        "quantization_config": {
+            "quant_method": "mxfp4",
+            "modules_to_not_convert": [
+                "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head",
+            ],
+        },
+    }
+    | _shape(2880, 24, 64, 8, 2880, 201088, 1.5e5),
+}  # fmt: skip
+
+
+def write_model(parent: Path, name: str) -> Path:
+    config, folder = _COMMON | MODELS[name], parent / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    _write_tokenizer(folder, config["vocab_size"])
+    return folder
+
+
+def _write_tokenizer(folder: Path, vocab_size: int) -> None:
+    """Bytes, and words that no text has, up to the size."""
+    vocab = {"<unk>": 0, "<s>": 1, "</s>": 2}
+    for character in sorted(pre_tokenizers.ByteLevel.alphabet()):
+        vocab[character] = len(vocab)
+    while len(vocab) < vocab_size:
+        vocab[f"Ġw{len(vocab):x}"] = len(vocab)
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    about = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
+        "model_max_length": _LONGEST,
+    }  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+
+
+def write_adapter(folder: Path, config: dict[str, Any], rank: int) -> None:
+    hidden, width = config["hidden_size"], config["intermediate_size"]
+    sizes = {f"self_attn.{name}_proj": (hidden, hidden) for name in "qkvo"}  # (in, out); as many KV heads as heads
+    sizes |= {"mlp.gate_proj": (hidden, width), "mlp.up_proj": (hidden, width), "mlp.down_proj": (width, hidden)}
+    tensors = {}
+    for layer in range(config["num_hidden_layers"]):
+        for name, (num_in, num_out) in sizes.items():
+            for half, shape in (("A", (rank, num_in)), ("B", (num_out, rank))):
+                key = f"base_model.model.model.layers.{layer}.{name}.lora_{half}.weight"
+                tensors[key] = (torch.randn(shape) * 0.01).bfloat16()
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    about = {
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": 2 * rank, "bias": "none",
+        "base_model_name_or_path": "llama2-7b", "target_modules": [name.split(".")[1] for name in sizes],
+    }  # fmt: skip
+    (folder / "adapter_config.json").write_text(json.dumps(about))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=f"{', '.join(MODELS)} (default: all)")
+    parser.add_argument("--lora-rank", type=int)
+    args = parser.parse_args()
+    for name in args.names or MODELS:
+        print(write_model(args.folder, name))
+    if args.lora_rank:
+        write_adapter(args.folder / "llama2-7b-lora", MODELS["llama2-7b"], args.lora_rank)
+        print(args.folder / "llama2-7b-lora")
+
+
+if __name__ == "__main__":
+    main()
