@@ -1,14 +1,17 @@
 """What reading and loading an adapter costs others: the time between two tokens of a stream of the base.
 
-    python benchmarks/cpu/adapter_loads.py [--rank 16] [--loads 20] [--every-s 0.5] [--model DIR]
+    python benchmarks/cpu/adapter_loads.py [--rank 16] [--loads 20] [--every-s 0.5] [--model DIR [--random-weights]]
 
 One thread streams an answer of the base. Beside it, nothing (quiet), a request of one token by an adapter that is there
 (warm), or by one that no request has named before (cold), every half second, in turn. Without --model it is the
-embedded one. Prints percentiles of the gaps in milliseconds, and of the time until the other request has its token.
+embedded one. Prints percentiles of the gaps in milliseconds, and of the time until the other request has its token. On
+a GPU, if there is one.
 """
 
 import argparse
 import json
+import os
+import shutil
 import tempfile
 import threading
 import time
@@ -80,6 +83,7 @@ def shown(seconds: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time a stream while adapters are read and loaded.")
     parser.add_argument("--model")
+    parser.add_argument("--random-weights", action="store_true")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--loads", type=int, default=20)
     parser.add_argument("--every-s", type=float, default=0.5)
@@ -87,8 +91,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = find_model(Settings(model=args.model)).config
         names = [f"a{index}" for index in range(args.loads + 1)]
-        num_bytes = max(write_adapter(Path(folder) / name, config, args.rank) for name in names)
-        llm = LLM(args.model, lora_dir=folder, max_loras=8, max_lora_rank=max(64, args.rank), kv_memory="64MiB")
+        num_bytes = write_adapter(Path(folder) / names[0], config, args.rank)
+        for name in names[1:]:
+            shutil.copytree(Path(folder) / names[0], Path(folder) / name, copy_function=os.link)
+        more = {"load_format": "dummy", "dtype": "bfloat16"} if args.random_weights else {}
+        llm = LLM(args.model, lora_dir=folder, max_loras=8, max_lora_rank=max(64, args.rank), kv_memory="64MiB", **more)
         fresh = iter(names)
 
         def ask(name: str) -> None:
