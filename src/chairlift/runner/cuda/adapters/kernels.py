@@ -38,7 +38,7 @@ def low_kernel(
     part = program // SPLITS % PARTS
     split = program % SPLITS
     launch_dependents(IS_DEPENDENT)
-    slot, num_blocks, rows = _read_tile(tiles, tile, tile + 1)
+    slot, num_blocks, rows = _read_tile(tiles, tile)
     lines, ranks = tl.arange(0, ROWS), tl.arange(0, RANKS)
     columns = split * STRETCH + tl.arange(0, STRETCH)
     is_column = columns < WIDTH
@@ -67,60 +67,49 @@ def up_kernel(
     OUTPUTS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """partials, as `low_kernel` leaves them -> added to out [num_rows, FIRST + SECOND + THIRD], of up to three parts.
-    Programs of a piece take turns with the tiles: most steps have fewer than the room there is. A tile's weights are
-    asked for while the one before is computed."""
+    Programs of a piece take turns with the tiles: most steps have fewer than the room there is."""
     PARTS: tl.constexpr = 1 + (SECOND > 0) + (THIRD > 0)
     PIECES: tl.constexpr = (
         (FIRST + OUTPUTS - 1) // OUTPUTS + (SECOND + OUTPUTS - 1) // OUTPUTS + (THIRD + OUTPUTS - 1) // OUTPUTS
     )
-    WIDTH: tl.constexpr = FIRST + SECOND + THIRD
     tile = tl.program_id(0) // PIECES
-    turn = tl.num_programs(0) // PIECES
     launch_dependents(IS_DEPENDENT)
     part, outputs, end = _outputs_of_piece(tl.program_id(0) % PIECES, FIRST, SECOND, THIRD, OUTPUTS)
     is_output = (outputs < end)[None, :]
-    slot, num_blocks, rows = _read_tile(tiles, tile, most_tiles)
-    next_slot, next_blocks, next_rows = _read_tile(tiles, tile + turn, most_tiles)
+    splits = tl.arange(0, triton.next_power_of_2(SPLITS))[:, None, None]
+    lines, ranks = tl.arange(0, ROWS)[None, :, None], tl.arange(0, RANKS)[None, None, :]
+    slot, num_blocks, rows = _read_tile(tiles, tile)
     weights = tl.load(_up(bank, slot, slot_size, up_units, num_blocks, outputs), mask=is_output & (slot >= 0), other=0)
     wait_for_previous(IS_DEPENDENT)
     while slot >= 0:
-        lows = _lows(partials, tile * PARTS + part, 0, SPLITS, MAX_BLOCKS)
         mask = ((rows >= 0) & (rows < num_rows))[:, None] & is_output
-        target = out + rows[:, None].to(tl.int64) * WIDTH + outputs[None, :]
+        target = out + rows[:, None].to(tl.int64) * (FIRST + SECOND + THIRD) + outputs[None, :]
         base = tl.load(target, mask=mask, other=0.0)
-        last_slot, last_blocks, last_rows = _read_tile(tiles, tile + 2 * turn, most_tiles)
-        up = _up(bank, next_slot, slot_size, up_units, next_blocks, outputs)
-        next_weights = tl.load(up, mask=is_output & (next_slot >= 0), other=0.0)
         total = tl.zeros([ROWS, OUTPUTS], dtype=tl.float32)
         for block in range(num_blocks):
             if block > 0:
                 up = _up(bank, slot, slot_size, up_units, num_blocks, outputs)
                 weights = tl.load(up + block * RANKS, mask=is_output, other=0.0)
-                lows = _lows(partials, tile * PARTS + part, block, SPLITS, MAX_BLOCKS)
-            total = tl.dot(tl.sum(lows, axis=0).to(weights.dtype), weights, total, input_precision="ieee")
+            place = ((tile * PARTS + part) * MAX_BLOCKS + block).to(tl.int64) * SPLITS
+            from_low = partials + (place + splits) * ROWS * RANKS + lines * RANKS + ranks
+            # All at once: one by one, each would go through shared memory before it is added.
+            low = tl.sum(tl.load(from_low, mask=splits < SPLITS, other=0.0), axis=0)
+            total = tl.dot(low.to(weights.dtype), weights, total, input_precision="ieee")
         tl.store(target, (base.to(tl.float32) + total).to(base.dtype), mask=mask)
-        slot, num_blocks, rows = next_slot, next_blocks, next_rows
-        next_slot, next_blocks, next_rows = last_slot, last_blocks, last_rows
-        weights = next_weights
-        tile += turn
+        tile += tl.num_programs(0) // PIECES
+        slot = tl.full((), -1, tl.int64)
+        if tile < most_tiles:
+            slot, num_blocks, rows = _read_tile(tiles, tile)
+            up = _up(bank, slot, slot_size, up_units, num_blocks, outputs)
+            weights = tl.load(up, mask=is_output & (slot >= 0), other=0.0)
 
 
 @triton.jit
-def _lows(partials, part_of_tile, block, SPLITS: tl.constexpr, MAX_BLOCKS: tl.constexpr):
-    """-> [splits, ROWS, RANKS], to be added up at once: one by one, each would go through shared memory first"""
-    splits = tl.arange(0, triton.next_power_of_2(SPLITS))[:, None, None]
-    lines, ranks = tl.arange(0, ROWS)[None, :, None], tl.arange(0, RANKS)[None, None, :]
-    place = (part_of_tile * MAX_BLOCKS + block).to(tl.int64) * SPLITS
-    from_low = partials + (place + splits) * ROWS * RANKS + lines * RANKS + ranks
-    return tl.load(from_low, mask=splits < SPLITS, other=0.0)
-
-
-@triton.jit
-def _read_tile(tiles, tile, most_tiles):
-    """-> its slot, the blocks of ranks, its rows; none where there are no more tiles"""
-    record, is_there = tiles + tile * RECORD, tile < most_tiles
-    rows = tl.load(record + 2 + tl.arange(0, ROWS), mask=is_there, other=-1)
-    return tl.load(record, mask=is_there, other=-1).to(tl.int64), tl.load(record + 1, mask=is_there, other=0), rows
+def _read_tile(tiles, tile):
+    """-> its slot, the blocks of ranks, its rows"""
+    record = tiles + tile * RECORD
+    rows = tl.load(record + 2 + tl.arange(0, ROWS))
+    return tl.load(record).to(tl.int64), tl.load(record + 1), rows
 
 
 @triton.jit

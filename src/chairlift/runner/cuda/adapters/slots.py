@@ -43,8 +43,7 @@ _ROW_LINES = 2  # of the base's weight, of a program, for a single row
 # share a processor.
 _ROW_REGISTERS = {2048: 56}
 _OUTPUTS = 128  # of a program
-_PROGRAMS = 660  # at least, where there are as many tiles: they fill a large GPU
-_REGISTERS = 96  # of a thread of `up`: as many programs then share a processor
+_PROGRAMS = 1056  # at least, where there are as many tiles: they fill a large GPU
 _FEW = 64  # rows of a step whose kernels are launched before those ahead have finished
 
 
@@ -165,7 +164,7 @@ class CudaSlots:
             up_kernel[(pieces * min(size, triton.cdiv(_PROGRAMS, pieces)),)](
                 out, self._tiles[is_chosen], self._bank, self._partials, num_rows, size, self._bank.shape[1], place.up,
                 FIRST=first, SECOND=second, THIRD=third, SPLITS=self._splits(place), MAX_BLOCKS=self._max_blocks,
-                OUTPUTS=_OUTPUTS, num_warps=4, num_stages=1, maxnreg=_REGISTERS, **dependent(num_rows <= _FEW),
+                OUTPUTS=_OUTPUTS, num_warps=4, num_stages=1, **dependent(num_rows <= _FEW),
             )  # fmt: skip
 
     def _splits(self, place: MatrixPlace) -> int:
