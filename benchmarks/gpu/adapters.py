@@ -4,7 +4,8 @@
 
 Random adapters of all linear layers. For one stream, 8 and 64: the middle of 128 captured steps without adapters (in a
 runner that has none, and in one that has), with one, and with more adapters, streams taking turns. Then loads; the
-kernel by itself; and a mix of 256 requests over each number of adapters, against the base. One line of JSON each.
+kernels by themselves, beside what reading their adapters takes at 4 TB/s; and a mix of 256 requests over each number of
+adapters, against the base. One line of JSON each.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 import triton
 from engine import DEVICE, DTYPE, SHAPES, STREAM, GpuEngine, step_ms
+from torch import Tensor
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.attributes import Attributes
@@ -36,6 +38,7 @@ from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter
 from chairlift.runner.cuda.runner import CudaRunner
 
 _MIX = 256  # requests
+_LAYERS = 8  # whose kernels are timed in turn
 
 
 def random_store(config: ModelConfig, rank: int, max_rank: int, count: int) -> AdapterStore[FlatAdapter]:
@@ -79,8 +82,35 @@ def mix_s(limits: Limits, runner: CudaRunner, num_adapters: int) -> float:
     return took
 
 
-def kernel_us(run: Callable[[], None]) -> float:
-    return 1000 * triton.testing.do_bench(run, warmup=20, rep=100)
+def time_kernels(slots: CudaSlots, config: ModelConfig, counts: list[int]) -> None:
+    """Microseconds of a matrix, over several layers, whose adapters no cache holds together."""
+    slots.load([AdapterSlot(1 + slot, slot) for slot in range(max(counts))])
+    for num_rows in (1, 8, 64, 512):
+        for count in (count for count in counts if count <= num_rows):
+            slots.send(np.arange(num_rows, dtype=np.int32) % count, num_rows, None, 0)
+            for role in ("qkv", "output", "gate_up", "down"):
+                place = slot_layout(config).matrices[0, role]
+                x = torch.randn(num_rows, place.width, device=DEVICE, dtype=DTYPE)
+                out = torch.zeros(num_rows, sum(place.heights), device=DEVICE, dtype=DTYPE)
+
+                def low(role: str = role, x: Tensor = x) -> None:
+                    for layer in range(_LAYERS):
+                        slots.multiply_low((layer, role), False, x)
+
+                def both(role: str = role, x: Tensor = x, out: Tensor = out) -> None:
+                    for layer in range(_LAYERS):
+                        slots.add((layer, role), False, x, out)
+
+                low_us, both_us = captured_us(low) / _LAYERS, captured_us(both) / _LAYERS
+                read = 2 * count * RANKS * (len(place.heights) * place.width + sum(place.heights)) / 4e6
+                say(
+                    rows=num_rows, adapters=count, matrix=role, low_us=round(low_us, 1),
+                    up_us=round(both_us - low_us, 1), read_us=round(read, 1),
+                )  # fmt: skip
+
+
+def captured_us(run: Callable[[], None]) -> float:
+    return 1000 * triton.testing.do_bench_cudagraph(run, rep=50)
 
 
 def say(**figures: object) -> None:
@@ -115,14 +145,7 @@ def main() -> None:
     slots.send(np.zeros(1, np.int32), 1, None, 0)  # waits for it
     torch.cuda.synchronize()
     say(load_ms=round(1000 * (time.perf_counter() - began), 2), of_the_host_ms=round(1000 * (launched - began), 2))
-    for key in ((0, "qkv"), (0, "output"), (0, "gate_up"), (0, "down")):
-        place = slot_layout(config).matrices[key]
-        for num_rows in (1, 8, 64, 512):
-            slots.send(np.zeros(num_rows, np.int32), num_rows, None, 0)
-            x = torch.randn(num_rows, place.width, device=DEVICE, dtype=DTYPE)
-            out = torch.zeros(num_rows, sum(place.heights), device=DEVICE, dtype=DTYPE)
-            took = kernel_us(lambda key=key, x=x, out=out: slots.add(key, False, x, out))
-            say(matrix=key[1], rows=num_rows, us=round(took, 1))
+    time_kernels(slots, config, counts)
     for count in (0, *counts):
         found = mix_s(limits, runner, count)
         say(mix=_MIX, adapters=count, s=round(found, 2), slower=f"{found / base_s - 1:.1%}")
