@@ -136,8 +136,8 @@ for is_mxfp4 in (False, True):
 parts = {"FIRST": 4096, "SECOND": 1024, "THIRD": 1024}
 check(low_kernel, WIDTH=4096, PARTS=3, MAX_BLOCKS=4, STRETCH=1024, **dependent)
 check(up_kernel, **parts, SPLITS=4, MAX_BLOCKS=4, OUTPUTS=128, **dependent)
+check(low_row_kernel, WIDTH=5000, PARTS=3, **dependent)
 row = {"WIDTH": 4096, "STRETCH": 1024, **dependent}
-check(low_row_kernel, **row, PARTS=3)
 check(adapted_row_kernel, **parts, **row, LINES=2, ACTIVATION="", HAS_BIAS=True)
 gate = {"FIRST": 11008, "SECOND": 11008, "THIRD": 0}
 check(adapted_row_kernel, **gate, **row, LINES=2, ACTIVATION="silu", HAS_BIAS=False, bias=None)

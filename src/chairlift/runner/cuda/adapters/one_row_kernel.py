@@ -1,8 +1,8 @@
 """The product of a single row together with what its adapter adds, in Triton.
 
-    low       S = A x: a program for some ranks of all parts
-    adapted   W x + B S: a program for some outputs. Its first weights are asked for before `low` has ended, and B S is
-              taken while they are on their way: the memory is not idle.
+    low       S = A x: a program for a rank of a part, which has asked for its whole line of A before x is there
+    adapted   W x + B S: a program for some outputs. Its first weights are asked for before `low` has ended, and B and S
+              after all others: what has to wait for the slot's number holds nothing up.
 
 tiles and bank are as in `kernels.py`; the row is that of the first tile. Without torch: kernels are compiled by
 processes that do not wait for it.
@@ -15,24 +15,24 @@ from chairlift.runner.cuda.adapters.kernels import RANKS
 from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 from chairlift.runner.cuda.kernels import activated
 
-LOW_LINES = tl.constexpr(2)  # of A, of a program
-
 
 @triton.jit
 def low_row_kernel(
-    x, tiles, bank, low, slot_size, down_units,
-    PARTS: tl.constexpr, WIDTH: tl.constexpr, STRETCH: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    x, tiles, bank, low, slot_size, down_units, PARTS: tl.constexpr, WIDTH: tl.constexpr, IS_DEPENDENT: tl.constexpr
 ):  # fmt: skip
     """x [WIDTH] -> low [PARTS * rank]"""
     launch_dependents(IS_DEPENDENT)
     slot, num_blocks = _read_slot(tiles)
     rank = num_blocks * RANKS
-    lines = tl.program_id(0) * LOW_LINES + tl.arange(0, LOW_LINES)
-    is_line = lines < PARTS * rank
-    down = bank + slot * slot_size + down_units * rank.to(tl.int64)
-    weights = _first_stretch(down, lines, is_line, WIDTH, STRETCH)
+    line = tl.program_id(0)
+    columns = tl.arange(0, triton.next_power_of_2(WIDTH))
+    mask = (columns < WIDTH) & (line < PARTS * rank)
+    down = bank + slot * slot_size + down_units * rank.to(tl.int64) + line.to(tl.int64) * WIDTH
+    weights = tl.load(down + columns, mask=mask, other=0.0)
     wait_for_previous(IS_DEPENDENT)
-    tl.store(low + lines, _multiply(x, down, lines, is_line, weights, WIDTH, STRETCH), mask=is_line)
+    values = tl.load(x + columns, mask=mask, other=0.0)
+    total = tl.sum(weights.to(tl.float32) * values.to(tl.float32))
+    tl.store(low + line, total, mask=line < PARTS * rank)
 
 
 @triton.jit
@@ -42,8 +42,7 @@ def adapted_row_kernel(
     LINES: tl.constexpr, ACTIVATION: tl.constexpr, HAS_BIAS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """x [WIDTH], weight [FIRST + SECOND + THIRD, WIDTH], of up to three parts -> out [num_outputs]. LINES: of the
-    weight, of a program. ACTIVATION, unless
-    it is empty: out is activation(first half of the sum) * second half."""
+    weight, of a program. ACTIVATION, unless it is empty: out is activation(first half of the sum) * second half."""
     program = tl.program_id(0)
     lines = tl.arange(0, LINES)
     if ACTIVATION == "":
@@ -54,18 +53,20 @@ def adapted_row_kernel(
         is_line = places - lines % 2 * num_outputs < num_outputs
     launch_dependents(IS_DEPENDENT)
     weights = _first_stretch(weight, places, is_line, WIDTH, STRETCH)
-    wait_for_previous(IS_DEPENDENT)
     slot, num_blocks = _read_slot(tiles)
+    wait_for_previous(IS_DEPENDENT)
+    sums = _products(x, weight, places, is_line, weights, WIDTH, STRETCH)
     rank = num_blocks * RANKS
     part = (places >= FIRST).to(tl.int32) + (places >= FIRST + SECOND).to(tl.int32)
     ranks = tl.arange(0, RANKS)[None, :]
     up = bank + slot * slot_size + (up_units + places[:, None].to(tl.int64)) * rank + ranks
-    total = tl.zeros([LINES], dtype=tl.float32)
-    for block in range(num_blocks):
-        factors = tl.load(up + block * RANKS, mask=is_line[:, None], other=0.0)
-        lows = tl.load(low + part[:, None] * rank + block * RANKS + ranks, mask=is_line[:, None], other=0.0)
-        total += tl.sum(lows * factors.to(tl.float32), axis=1)
-    total += _multiply(x, weight, places, is_line, weights, WIDTH, STRETCH)
+    lows = low + part[:, None] * rank + ranks
+    has_first = is_line[:, None] & (num_blocks > 0)  # without a loop, before which all others would have to arrive
+    added = tl.load(lows, mask=has_first, other=0.0) * tl.load(up, mask=has_first, other=0.0).to(tl.float32)
+    total = tl.sum(sums, axis=1) + tl.sum(added, axis=1)
+    for block in range(1, num_blocks):
+        factors = tl.load(up + block * RANKS, mask=is_line[:, None], other=0.0).to(tl.float32)
+        total += tl.sum(tl.load(lows + block * RANKS, mask=is_line[:, None], other=0.0) * factors, axis=1)
     if HAS_BIAS:
         total += tl.load(bias + places, mask=is_line, other=0.0).to(tl.float32)
     kind = out.dtype.element_ty
@@ -93,8 +94,8 @@ def _first_stretch(weight, rows, is_row, WIDTH: tl.constexpr, STRETCH: tl.conste
 
 
 @triton.jit
-def _multiply(x, weight, rows, is_row, first, WIDTH: tl.constexpr, STRETCH: tl.constexpr):
-    """As `one_row.multiply`, with the first stretch of the weight."""
+def _products(x, weight, rows, is_row, first, WIDTH: tl.constexpr, STRETCH: tl.constexpr):
+    """x times some rows of the weight, of which the first stretch is there -> [rows, STRETCH], yet to be added up"""
     columns = tl.arange(0, STRETCH)
     from_weight = weight + rows[:, None].to(tl.int64) * WIDTH + columns[None, :]
     values = tl.load(x + columns, mask=columns < WIDTH, other=0.0)
@@ -105,4 +106,4 @@ def _multiply(x, weight, rows, is_row, first, WIDTH: tl.constexpr, STRETCH: tl.c
         part = tl.load(from_weight + low, mask=mask, other=0.0, eviction_policy="evict_first")
         values = tl.load(x + low + columns, mask=is_column, other=0.0)
         sums += part.to(tl.float32) * values.to(tl.float32)[None, :]
-    return tl.sum(sums, axis=1)
+    return sums

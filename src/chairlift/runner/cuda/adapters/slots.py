@@ -31,7 +31,7 @@ from chairlift.runner.cuda.adapters.layout import (
     tiles_of,
 )
 from chairlift.runner.cuda.adapters.loading import SlotLoading
-from chairlift.runner.cuda.adapters.one_row_kernel import LOW_LINES, adapted_row_kernel, low_row_kernel
+from chairlift.runner.cuda.adapters.one_row_kernel import adapted_row_kernel, low_row_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.one_row.product import stretch
 from chairlift.runner.cuda.step.memory import pinned_ring
@@ -41,7 +41,7 @@ _STRETCH = 2048  # bytes of a row, of a program: more take more shared memory th
 _ROW_LINES = 2  # of the base's weight, of a program, for a single row
 # Of a thread, for a single row, by the columns that it reads at a time: as many programs as of the plain kernel then
 # share a processor.
-_ROW_REGISTERS = {2048: 56}
+_ROW_REGISTERS = {2048: 56, 4096: 128}
 _OUTPUTS = 128  # of a program
 _PROGRAMS = 1056  # at least, where there are as many tiles: they fill a large GPU
 _FEW = 64  # rows of a step whose kernels are launched before those ahead have finished
@@ -124,9 +124,9 @@ class CudaSlots:
         place, num_outputs = self._layout.matrices[key], len(matrix) // (2 if activation else 1)
         parts, size, tiles = len(place.heights), self._bank.shape[1], self._tiles[is_chosen]
         columns = stretch(place.width)
-        low_row_kernel[(triton.cdiv(parts * self._max_blocks * RANKS, LOW_LINES.value),)](
+        low_row_kernel[(parts * self._max_blocks * RANKS,)](
             x, tiles, self._bank, self._partials, size, place.down,
-            PARTS=parts, WIDTH=place.width, STRETCH=columns, num_warps=4, **dependent(True),
+            PARTS=parts, WIDTH=place.width, num_warps=8, **dependent(True),
         )  # fmt: skip
         out = torch.empty(1, num_outputs, dtype=x.dtype, device=x.device)
         first, second, third = (*place.heights, 0, 0)[:3]
