@@ -82,7 +82,7 @@ def mix_s(limits: Limits, runner: CudaRunner, num_adapters: int) -> float:
     return took
 
 
-def time_kernels(slots: CudaSlots, config: ModelConfig, counts: list[int]) -> None:
+def time_kernels(slots: CudaSlots, config: ModelConfig, rank: int, counts: list[int]) -> None:
     """Microseconds of a matrix, over several layers, whose adapters no cache holds together."""
     slots.load([AdapterSlot(1 + slot, slot) for slot in range(max(counts))])
     for num_rows in (1, 8, 64, 512):
@@ -102,7 +102,9 @@ def time_kernels(slots: CudaSlots, config: ModelConfig, counts: list[int]) -> No
                         slots.add((layer, role), False, x, out)
 
                 low_us, both_us = captured_us(low) / _LAYERS, captured_us(both) / _LAYERS
-                read = 2 * count * RANKS * (len(place.heights) * place.width + sum(place.heights)) / 4e6
+                read = (
+                    2 * count * num_blocks(rank) * RANKS * (len(place.heights) * place.width + sum(place.heights)) / 4e6
+                )
                 say(
                     rows=num_rows, adapters=count, matrix=role, low_us=round(low_us, 1),
                     up_us=round(both_us - low_us, 1), read_us=round(read, 1),
@@ -145,7 +147,7 @@ def main() -> None:
     slots.send(np.zeros(1, np.int32), 1, None, 0)  # waits for it
     torch.cuda.synchronize()
     say(load_ms=round(1000 * (time.perf_counter() - began), 2), of_the_host_ms=round(1000 * (launched - began), 2))
-    time_kernels(slots, config, counts)
+    time_kernels(slots, config, args.rank, counts)
     for count in (0, *counts):
         found = mix_s(limits, runner, count)
         say(mix=_MIX, adapters=count, s=round(found, 2), slower=f"{found / base_s - 1:.1%}")

@@ -1,9 +1,10 @@
-"""Folders of models without weights, for runs with random ones: the configurations of known models, made-up tokenizers.
+"""Folders of models without weights, for runs with random ones: the shapes of known models, made-up tokenizers.
 
     python benchmarks/gpu/make_models.py FOLDER [NAME...] [--lora-rank 16]
 
 `chairlift serve FOLDER/NAME --load-format dummy` serves one, and vLLM does with the same option. With `--lora-rank`
-llama2-7b gets an adapter of random numbers for all its linear layers, in FOLDER/llama2-7b-lora.
+an adapter of random numbers for all linear layers of llama2-7b is written too, to FOLDER/llama2-7b-lora. All take up to
+40,960 tokens. Files that are there are replaced.
 """
 
 import argparse
@@ -120,9 +121,11 @@ def write_adapter(folder: Path, config: dict[str, Any], rank: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=f"{', '.join(MODELS)} (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(MODELS)} (default: all)")
     parser.add_argument("--lora-rank", type=int)
     args = parser.parse_args()
+    if unknown := set(args.names) - set(MODELS):
+        parser.error(f"NAME must be one of {', '.join(MODELS)}, got {', '.join(unknown)}")
     for name in args.names or MODELS:
         print(write_model(args.folder, name))
     if args.lora_rank:

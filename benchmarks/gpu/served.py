@@ -6,17 +6,20 @@
         [--peer "vllm: PYTHONPATH=SITE vllm serve DIR --load-format dummy --port {port}"] [--peer "vllm: http://..."]
 
 `--rows`: a number is so many streams of 128 + 256 tokens, `contest` the contest's requests, all at once; `--row` adds a
-load, in `chairlift bench`'s options. chairlift serves random weights with four front ends; `--options` adds a row of it
-with these options, once for each time it is given. A peer is a shell's command, or the address of a server that runs.
+load, in `chairlift bench`'s options. chairlift serves random weights with four front ends; `--options` replaces it by
+one with these options, once for each time it is given. A peer is a program with its arguments, variables of its
+environment before it, or the address of a server that runs.
 With `--adapters` each row runs for the base, and then over so many adapters, a0, a1, ..., all of them `--lora`'s, which
-peers must know by these names (`--lora-modules a0=ADAPTER_DIR ...`).
+peers must know by these names (`--lora-modules a0=ADAPTER_DIR ...`); of rank 16 at most.
 
-Each engine is warmed up by each row before it is timed, and its processes are gone before the next starts. One line of
+Each engine is warmed up by each row, with other prompts, before it is timed, and its processes are gone before the next
+starts. One line of
 JSON a row, then a table in which the first peer is what the others are compared with.
 """
 
 import argparse
 import json
+import os
 import shlex
 import signal
 import socket
@@ -49,12 +52,21 @@ class Row(NamedTuple):
     warm_up: list[str]
 
 
+def peer_of(given: str, parser: argparse.ArgumentParser) -> Engine:
+    name, colon, command = given.partition(":")
+    if not colon:
+        parser.error(f"--peer must be NAME: COMMAND or NAME: URL, got {given!r}")
+    return Engine(name.strip(), command.strip())
+
+
 def rows_of(names: str, more: list[str]) -> list[Row]:
     rows = []
     for name in filter(None, names.split(",")):
         if name == "contest":
             load = ["--workload", "contest", "--arrivals", "none"]
             rows.append(Row(name, MANY, load, load))
+        elif not name.isdigit():
+            sys.exit(f"--rows must be numbers of streams and `contest`, got {name!r}")
         else:
             load = ["--workload", f"lengths:{STREAM},count={name}", "--arrivals", "none"]
             rows.append(Row(f"{name} streams", int(name), load, load))
@@ -101,19 +113,26 @@ def answers(url: str) -> bool:
 
 
 def stop(server: "subprocess.Popen[bytes]") -> None:
-    try:
-        family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
+    """The session that it is the first of, as its processes may outlive it."""
+    family = [process for process in psutil.process_iter() if _session(process) == server.pid]
     server.send_signal(signal.SIGTERM)
     _, left = psutil.wait_procs(family, timeout=20)
     for process in left:
         process.kill()
     psutil.wait_procs(left, timeout=20)
+    server.wait()
 
 
-def measured(url: str, load: list[str], adapters: list[str]) -> dict[str, Any]:
+def _session(process: psutil.Process) -> int:
+    try:
+        return os.getsid(process.pid)
+    except OSError:
+        return 0  # it has ended
+
+
+def measured(url: str, load: list[str], adapters: list[str], seed: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "chairlift", "bench", "--url", url, "--json", "--clients", "4", *load]
+    command += ["--seed", str(seed)]
     command += ["--adapters", *adapters] if adapters else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -127,7 +146,8 @@ def figures_of(found: dict[str, Any]) -> dict[str, Any]:
     shares = ("p50", "p90", "p99")
     return {
         "s": round(found["total_s"], 2),
-        "full": found["full"],
+        "not_full": found["requests"] - found["full"],
+        "cached_tokens": found["cached_tokens"],
         "ttft_ms": [round(1e3 * found["ttft_s"][share], 1) for share in shares],
         "tpot_ms": [round(1e3 * found["tpot_s"][share], 2) for share in shares],
     }
@@ -142,7 +162,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--rows", default="1,64,contest")
     parser.add_argument("--row", action="append", default=[], metavar="NAME: OPTIONS")
-    parser.add_argument("--options", action="append", default=[], help="of another row of chairlift")
+    parser.add_argument("--options", action="append", default=[], help="of chairlift")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME: COMMAND|URL")
     parser.add_argument("--lora", metavar="DIR")
     parser.add_argument("--adapters", default="", metavar="N,...")
@@ -151,23 +171,29 @@ def main() -> None:
     args = parser.parse_args()
     args.logs.mkdir(parents=True, exist_ok=True)
     own = f"{shlex.quote(sys.executable)} -m chairlift serve {shlex.quote(args.model)} {OWN} --port {{port}}"
+    if bool(args.adapters) != bool(args.lora):
+        parser.error("--adapters and --lora belong together")
     counts = [int(count) for count in args.adapters.split(",") if count]
     names = [f"a{number}" for number in range(max(counts, default=0))]
     if names:
         own += f" --max-loras {len(names)} --max-lora-rank 16 " + " ".join(
             f"--lora {name}={args.lora}" for name in names
         )
-    engines = [Engine(*(part.strip() for part in peer.split(":", 1))) for peer in args.peer]
+    engines = [peer_of(peer, parser) for peer in args.peer]
     if not args.without_own:
         engines += [Engine(f"chairlift {more}".strip(), f"{own} {more}") for more in args.options or [""]]
+    if len({engine.name for engine in engines}) < len(engines):
+        parser.error("two engines have the same name, or --options is given twice alike")
     rows = rows_of(args.rows, args.row)
     table: dict[str, dict[str, dict[str, Any]]] = {}
     for number, engine in enumerate(engines):
+        seed = 0
         with running(engine, args.logs / f"{number}.log") as url:
             for row in rows:
                 for count in (0, *(count for count in counts if count <= row.most_adapters)):
-                    measured(url, row.warm_up, names[:count])
-                    found = figures_of(measured(url, row.load, names[:count]))
+                    seed += 2
+                    measured(url, row.warm_up, names[:count], seed)
+                    found = figures_of(measured(url, row.load, names[:count], seed + 1))
                     label = f"{row.name}, {count} adapters" if names else row.name
                     say(engine=engine.name, row=label, **found)
                     table.setdefault(label, {})[engine.name] = found
@@ -185,13 +211,17 @@ def print_table(engines: list[str], table: dict[str, dict[str, dict[str, Any]]])
             if not found:
                 cells.append("failed")
                 continue
-            ratios = (
-                ""
-                if found is first or not first
-                else (f" ({first['s'] / found['s']:.2f}x, {first['tpot_ms'][0] / found['tpot_ms'][0]:.2f}x)")
-            )
-            cells.append(f"{found['s']}, {found['ttft_ms'][0]}, {found['tpot_ms'][0]}{ratios}")
+            cells.append(f"{found['s']}, {found['ttft_ms'][0]}, {found['tpot_ms'][0]}{ratios(first, found)}")
+            if found["not_full"]:
+                cells[-1] += f", {found['not_full']} not in full"
         print(f"| {label} | " + " | ".join(cells) + " |")
+
+
+def ratios(first: dict[str, Any], found: dict[str, Any]) -> str:
+    pairs = [(first["s"], found["s"]), (first["tpot_ms"][0], found["tpot_ms"][0])] if first else []
+    if found is first or not all(old and new for old, new in pairs):  # one token has no time between tokens
+        return ""
+    return f" ({', '.join(f'{old / new:.2f}x' for old, new in pairs)})"
 
 
 if __name__ == "__main__":

@@ -301,11 +301,11 @@ def test_a_route_that_does_not_answer_ends_the_run_before_it_begins(
     workload = ("--workload", lengths(tmp_path, [3] * 50))
     with serving(ScriptedServer(default=Script(status=404))) as server:
         said = refused(capsys, "--url", server.url, *workload)
-    assert "/v1/completions does not answer a request of this workload: HTTP 404: out of order" in said
+    assert "/v1/completions does not answer a request of this workload to 'scripted': HTTP 404: out of order" in said
     assert len(server.served) == 1
     with serving(ScriptedServer()) as server:
         said = refused(capsys, "--url", f"{server.url}/nowhere", "--api", "completions", "--model", "m", *workload)
-    assert "/nowhere/v1/completions does not answer a request of this workload: HTTP 404: no such route" in said
+    assert "/nowhere/v1/completions does not answer a request of this workload to 'm': HTTP 404: no such route" in said
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def test_the_load_tester_asks_for_adapters_in_turn(world: AdapterServer, capsys:
     before = {name: requests_by(name) for name in ("named", "found")}
     load = ("--workload", "lengths:prompt=4,output=3,count=5", "--arrivals", "none", "--vocab-size", "60")
     assert main(["bench", "--url", world.served.url, *load, "--adapters", "named", "found"]) == 0
-    assert capsys.readouterr().out.startswith("tiny with 2 adapters: ")
+    assert capsys.readouterr().out.startswith("tiny with named, found: ")
     expected = {"named": before["named"] + 1 + 3, "found": before["found"] + 1 + 2}  # a trial each
     wait_until(lambda: {name: requests_by(name) for name in expected} == expected, lambda: f"not {expected}")
     assert main(["bench", "serve", "--base-url", world.served.url, *load, "--lora-modules", "found", "absent"]) == 2

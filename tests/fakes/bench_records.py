@@ -16,6 +16,7 @@ def record(
     tokens: int | None = None,
     asked: int | None = None,
     prompt_tokens: int = 10,
+    cached: int | None = None,
     ending: Ending = Ending.FULL,
     reason: str = "",
 ) -> ClientRecord:
@@ -29,6 +30,7 @@ def record(
         last_s=(times[-1] if times else sent_s) if last_s is None else last_s,
         asked_tokens=num_tokens if asked is None else asked,
         prompt_tokens=prompt_tokens,
+        cached_tokens=cached,
         output_tokens=num_tokens,
         is_told=tokens is not None,
         ending=ending,

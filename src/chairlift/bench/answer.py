@@ -17,13 +17,14 @@ from chairlift.bench.target import Api
 class StreamedAnswer:
     """What has arrived of an answer so far."""
 
-    __slots__ = ("error", "has_ended", "last_s", "output_tokens", "prompt_tokens", "times")
+    __slots__ = ("cached_tokens", "error", "has_ended", "last_s", "output_tokens", "prompt_tokens", "times")
 
     def __init__(self) -> None:
         self.times: array[float] = array("d")
         self.last_s = 0.0
         self.output_tokens: int | None = None  # by the server's count
         self.prompt_tokens: int | None = None
+        self.cached_tokens: int | None = None  # of the prompt
         self.has_ended = False  # the stream itself said so
         self.error = ""
 
@@ -59,9 +60,14 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+class _PromptTokens(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_tokens_details: _PromptTokens | None = None
 
 
 class _Chunk(msgspec.Struct):
@@ -91,6 +97,8 @@ def read_openai(answer: StreamedAnswer, line: bytes, now: float) -> None:
     if chunk.usage is not None:
         answer.output_tokens = chunk.usage.completion_tokens
         answer.prompt_tokens = chunk.usage.prompt_tokens
+        details = chunk.usage.prompt_tokens_details
+        answer.cached_tokens = None if details is None else details.cached_tokens
     if chunk.error is not None or chunk.object == "error":
         answer.error = message_of(chunk.message if chunk.error is None else chunk.error)
 

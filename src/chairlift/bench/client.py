@@ -140,6 +140,7 @@ class Client:
                     last_s=(answer.last_s or sent) - self._at,
                     asked_tokens=planned.output_tokens,
                     prompt_tokens=planned.prompt_tokens if answer.prompt_tokens is None else answer.prompt_tokens,
+                    cached_tokens=answer.cached_tokens,
                     output_tokens=answer.num_tokens,
                     is_told=answer.output_tokens is not None,
                     ending=ending,

@@ -9,11 +9,25 @@ from chairlift.bench.figures import LATENCIES
 from chairlift.bench.result import KIND, VERSION
 from chairlift.core.errors import InvalidConfig
 
-COUNTS = ("requests", "sent", "full", "short", "failed", "cut", "unsent", "chunks", "prompt_tokens", "output_tokens")
+COUNTS = (
+    "requests",
+    "sent",
+    "full",
+    "short",
+    "failed",
+    "cut",
+    "unsent",
+    "chunks",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+)
 RATES = (
     "total_s", "requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "peak_output_tokens_per_s",
     "goodput_per_s", "max_concurrency",
 )  # fmt: skip
+_MOST_NAMED = 4
+SHARES = ("mean", "p50", "p90", "p99", "max")
 MUST_MATCH = ("workload", "arrivals", "limit", "divide_lengths", "max_length", "seed")
 
 
@@ -32,13 +46,19 @@ def _load(path: Path) -> dict[str, Any]:
         raise InvalidConfig(f"{path} is not the bench.json of a load test")
     if result.get("version") != VERSION:
         raise InvalidConfig(f"{path} has version {result.get('version')!r}; this release reads version {VERSION}")
+    if not isinstance(result.get("about"), dict):
+        raise InvalidConfig(f"{path} has no `about`: a part of it is missing")
+    for name in LATENCIES:
+        spread = result["figures"].get(name)
+        if not isinstance(spread, dict) or not all(isinstance(spread.get(share), int | float) for share in SHARES):
+            raise InvalidConfig(f"{path} has no {name} of {', '.join(SHARES)} in `figures`: a part of it is missing")
     return result
 
 
 def _lines(a: dict[str, Any], b: dict[str, Any], first: Path, second: Path) -> Iterator[str]:
     for name, path, result in (("A", first, a), ("B", second, b)):
         about = result["about"]
-        yield f"{name}  {path}: {about.get('model')} at {about.get('url')}, {about.get('at')}"
+        yield f"{name}  {path}: {asked(about)} at {about.get('url')}, {about.get('at')}"
         if result.get("partial"):
             yield f"   PARTIAL: {result['partial']}"
         yield from (f"   DOUBT: {doubt}" for doubt in result.get("client", {}).get("doubts", ()))
@@ -51,13 +71,20 @@ def _lines(a: dict[str, Any], b: dict[str, Any], first: Path, second: Path) -> I
         yield f"{name:<26}{_shown(old):>14}{_shown(new):>14}{_change(old, new):>10}"
 
 
+def asked(about: Mapping[str, Any]) -> str:
+    """The model, and the adapters that were asked for instead."""
+    adapters = about.get("adapters") or ()
+    names = ", ".join(adapters) if len(adapters) <= _MOST_NAMED else f"{len(adapters)} adapters"
+    return f"{about.get('model')} with {names}" if adapters else str(about.get("model"))
+
+
 def _pairs(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
     for name in (*COUNTS, *RATES):
         old, new = a.get(name), b.get(name)
         if old is not None and new is not None:
             yield name, old, new
     for name in LATENCIES:
-        for share in ("mean", "p50", "p90", "p99", "max"):
+        for share in SHARES:
             yield f"{name.removesuffix('_s')} {share}, ms", 1e3 * a[name][share], 1e3 * b[name][share]
 
 

@@ -30,6 +30,7 @@ class BenchFigures:
     chunks: int
     total_s: float
     prompt_tokens: int
+    cached_tokens: int | None  # of them; None: the server told of none
     output_tokens: int
     is_told: bool  # the server reported token counts; else every chunk counts as one
     requests_per_s: float
@@ -52,6 +53,7 @@ def figures_of(records: Sequence[ClientRecord], num_planned: int, slo: Slo | Non
     total_s = max(r.last_s for r in records) - min(r.sent_s for r in records) if records else 0.0
     per_s = 1.0 / total_s if total_s > 0 else 0.0
     num_prompt = sum(record.prompt_tokens for record in answered)
+    cached = [record.cached_tokens for record in answered if record.cached_tokens is not None]
     num_output = sum(record.output_tokens for record in records)
     good = None if slo is None else _num_good(answered, slo)
     return BenchFigures(
@@ -66,6 +68,7 @@ def figures_of(records: Sequence[ClientRecord], num_planned: int, slo: Slo | Non
         chunks=sum(len(record.chunks) for record in records),
         total_s=total_s,
         prompt_tokens=num_prompt,
+        cached_tokens=sum(cached) if cached else None,
         output_tokens=num_output,
         is_told=all(record.is_told for record in answered),
         requests_per_s=len(answered) * per_s,

@@ -22,7 +22,7 @@ class LoadPlan:
 
     target: TargetServer
     peer: str  # the target's IP address, so that clients look nothing up
-    trials: list[PreparedRequest]  # sent first, one after the other: if one fails, there is no run
+    trials: dict[str, bytes]  # requests by model or adapter, sent first, in turn: if one fails, there is no run
     requests: list[PreparedRequest]
     warm_up: list[PreparedRequest]
     concurrency: int  # 0: an open loop

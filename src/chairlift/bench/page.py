@@ -108,7 +108,8 @@ def _count_rows(result: BenchResult) -> Iterator[tuple[str, ...]]:
     yield ("requests", counted(figures))
     yield from ((f"failed: {reason}", f"{count:,}") for reason, count in figures.failures.items())
     yield ("warm-up, not counted", f"{result.warm_up:,}, of them {result.warm_up_failed:,} failed")
-    yield ("tokens", f"{figures.prompt_tokens:,} prompt, {figures.output_tokens:,} output")
+    cached = "" if figures.cached_tokens is None else f" ({figures.cached_tokens:,} cached)"
+    yield ("tokens", f"{figures.prompt_tokens:,} prompt{cached}, {figures.output_tokens:,} output")
     yield ("chunks", f"{figures.chunks:,}")
     yield ("most requests at once", f"{figures.max_concurrency:,}")
     yield ("client processes, busiest", f"{client.clients}, {client.busiest:.0%} of a core")

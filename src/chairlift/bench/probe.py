@@ -13,7 +13,6 @@ from typing import Any
 
 from chairlift.bench.answer import READERS, StreamedAnswer, message_of
 from chairlift.bench.connection import Connections, reason_of
-from chairlift.bench.messages import PreparedRequest
 from chairlift.bench.record import Ending, Unreachable
 from chairlift.bench.target import Address, Api, TargetServer
 from chairlift.core.errors import InvalidConfig
@@ -96,22 +95,22 @@ def _after(said: Any) -> str:
     return f": {text}" if text else ""
 
 
-def check_answers(target: TargetServer, peer: str, planned: PreparedRequest, timeout_s: float) -> None:
-    """Sends one request and waits for its answer; raises InvalidConfig if it fails."""
+def check_answers(target: TargetServer, peer: str, name: str, trial: bytes, timeout_s: float) -> None:
+    """Sends one request to this model or adapter and waits for its answer; raises InvalidConfig if it fails."""
     answer = StreamedAnswer()
 
     async def ask() -> None:
         connections = Connections(target.address, peer, READERS[target.api])
         async with asyncio.timeout(timeout_s):
-            await connections.ask(planned.request, answer)
+            await connections.ask(trial, answer)
         connections.close()
 
     try:
         asyncio.run(ask())
     except TimeoutError:
-        raise InvalidConfig(f"{target.url} did not answer one request within {timeout_s:g} s") from None
+        raise InvalidConfig(f"{target.url} did not answer one request to {name!r} within {timeout_s:g} s") from None
     except Unreachable as error:
         raise InvalidConfig(str(error)) from error
-    ending, reason = answer.judge(planned.output_tokens)
+    ending, reason = answer.judge(0)
     if ending is Ending.FAILED:
-        raise InvalidConfig(f"{target.url} does not answer a request of this workload: {reason}")
+        raise InvalidConfig(f"{target.url} does not answer a request of this workload to {name!r}: {reason}")

@@ -29,6 +29,7 @@ class ClientRecord:
     last_s: float  # arrival of the last part of the answer; sent_s if there was none
     asked_tokens: int
     prompt_tokens: int
+    cached_tokens: int | None  # of the prompt, by the server's count
     output_tokens: int
     is_told: bool  # the server reported token counts; else chunks count as tokens
     ending: Ending

@@ -1,7 +1,7 @@
 """The requests of a workload, written out before the clock starts.
 
-Always: the same workload, seed and API give the same bytes. Warm-up requests have the lengths of the first requests and
-synthetic prompts of their own, so that they cache nothing of the measured ones. Adapters take turns.
+Always: the same workload, seed, API and names give the same bytes. Warm-up requests have the lengths of the first
+requests and synthetic prompts of their own, so that they cache nothing of the measured ones. Adapters take turns.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ class RequestWriter:
     def __init__(
         self, target: TargetServer, make: MakePrompt, make_warm_up: MakePrompt, adapters: Sequence[str] = ()
     ) -> None:
-        self._api = target.api
+        self._base = target
         self._targets = [replace(target, model=adapter) for adapter in adapters] or [target]  # take turns
         self._make = make
         self._make_warm_up = make_warm_up
@@ -42,10 +42,11 @@ class RequestWriter:
         first = [replace(items[i % len(items)], arrival_s=0.0, prompt=None, tokens=()) for i in range(num)]
         return [self._planned(item, index, self._make_warm_up(item, index)) for index, item in enumerate(first)]
 
-    def trials(self, items: Sequence[Item]) -> list[PreparedRequest]:
-        """The first request of the warm-up, cut short, for each adapter: show whether the server answers at all."""
-        first = replace(items[0], output_tokens=min(2, items[0].output_tokens))
-        return self.warm_up([first], len(self._targets))
+    def trials(self, items: Sequence[Item]) -> dict[str, bytes]:
+        """The first request of the warm-up, cut short, to the model and each adapter: show whether all are there."""
+        first = replace(items[0], arrival_s=0.0, prompt=None, tokens=(), output_tokens=min(2, items[0].output_tokens))
+        prompt = self._make_warm_up(first, 0)
+        return {target.model: target.request(prompt, first) for target in (self._base, *self._targets)}
 
     def _planned(self, item: Item, index: int, prompt: Prompt) -> PreparedRequest:
         request = self._targets[index % len(self._targets)].request(prompt, item)
@@ -55,6 +56,6 @@ class RequestWriter:
         """A written prompt is sent unchanged."""
         if item.prompt is None:
             return self._make(item, index)
-        if not isinstance(item.prompt, str) and self._api is not Api.CHAT:
+        if not isinstance(item.prompt, str) and self._base.api is not Api.CHAT:
             raise InvalidConfig(f"request {index + 1} of the workload is a chat, which only --api chat can send")
         return item.prompt

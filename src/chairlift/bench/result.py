@@ -18,8 +18,8 @@ from chairlift.telemetry.report import Slo, Spread
 
 KIND, VERSION = "chairlift bench", 1
 COLUMNS = (
-    "index", "ending", "due_s", "sent_s", "ttft_s", "tpot_s", "e2e_s", "prompt_tokens", "asked_tokens", "output_tokens",
-    "chunks", "reason",
+    "index", "ending", "due_s", "sent_s", "ttft_s", "tpot_s", "e2e_s", "prompt_tokens", "cached_tokens",
+    "asked_tokens", "output_tokens", "chunks", "reason",
 )  # fmt: skip
 
 
@@ -79,8 +79,10 @@ class BenchResult:
             f"{figures.peak_output_tokens_per_s:.0f}), {figures.total_tokens_per_s:.1f} tokens/s in all",
         )
         told = "" if figures.is_told else "; the server did not count them: each chunk counts as one"
+        cached = "" if figures.cached_tokens is None else f" ({figures.cached_tokens} cached)"
         yield line(
-            "tokens", f"{figures.prompt_tokens} prompt, {figures.output_tokens} output in {figures.chunks} chunks{told}"
+            "tokens",
+            f"{figures.prompt_tokens} prompt{cached}, {figures.output_tokens} output in {figures.chunks} chunks{told}",
         )
         if figures.slo is not None:
             share = figures.good / figures.sent if figures.good and figures.sent else 0.0
@@ -138,6 +140,7 @@ def _row(record: ClientRecord) -> list[Any]:
         round(record.sent_s, 6),
         *(None if math.isnan(latency) else round(latency, 6) for latency in latencies),
         record.prompt_tokens,
+        record.cached_tokens,
         record.asked_tokens,
         record.output_tokens,
         len(record.chunks),

@@ -53,8 +53,8 @@ def num_clients(wanted: int | None, num_requests: int, concurrency: int) -> int:
 
 
 def run(load: LoadPlan, watch: Watch) -> Measurements:
-    for trial in load.trials:
-        check_answers(load.target, load.peer, trial, load.timeout_s)
+    for name, trial in load.trials.items():
+        check_answers(load.target, load.peer, name, trial, load.timeout_s)
     with ExitStack() as stack:
         clients = _Clients(load, stack)
         stop = _StopReason()

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from errno import EACCES
 from pathlib import Path
@@ -44,7 +45,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--model", metavar="NAME", help="model, as the server names it (default: the server's first)")
     parser.add_argument(
-        "--adapters", nargs="+", default=(), metavar="NAME", help="adapters to ask for instead of the model, in turn"
+        "--adapters", nargs="+", default=(), metavar="NAME", help="adapters to ask for in turn, instead of the model"
     )
     parser.add_argument("--api-key", metavar="KEY", help="key to send (default: the variable OPENAI_API_KEY)")
     add_request_flags(parser)
@@ -115,7 +116,8 @@ def _measure(options: argparse.Namespace) -> "BenchResult":
     if not items:
         raise InvalidConfig(f"{options.workload}: there are no requests in it that are to be kept")
     target, peer = _find(options)
-    writer = RequestWriter(target, _make(options, target, seed), _make(options, target, -1 - seed), options.adapters)
+    adapters = options.adapters[: len(items)]
+    writer = RequestWriter(target, _make(options, target, seed), _make(options, target, -1 - seed), adapters)
     load = LoadPlan(
         target=target,
         peer=peer,
@@ -139,7 +141,7 @@ def _measure(options: argparse.Namespace) -> "BenchResult":
         measured = run_load(load, display.show)
     finally:
         display.close()
-    return summarize(measured, _about(options, target), slo)
+    return summarize(measured, _about(options, target, adapters), slo)
 
 
 def _find(options: argparse.Namespace) -> "tuple[TargetServer, str]":
@@ -171,7 +173,7 @@ def _make(options: argparse.Namespace, target: "TargetServer", seed: int) -> "Ma
     return text_prompts(seed, lambda text: len(tokenizer.encode(text, add_special=False)))
 
 
-def _about(options: argparse.Namespace, target: "TargetServer") -> dict[str, Any]:
+def _about(options: argparse.Namespace, target: "TargetServer", adapters: Sequence[str]) -> dict[str, Any]:
     from chairlift.bench.diff import MUST_MATCH
 
     return {
@@ -180,14 +182,15 @@ def _about(options: argparse.Namespace, target: "TargetServer") -> dict[str, Any
         "url": target.url,
         "api": str(target.api),
         "model": target.model,
-        "adapters": list(options.adapters),
+        "adapters": list(adapters),
     } | {name: getattr(options, name) for name in MUST_MATCH}
 
 
 def _title(result: "BenchResult") -> str:
+    from chairlift.bench.diff import asked
+
     about = result.about
-    adapters = f" with {len(about['adapters'])} adapters" if about["adapters"] else ""
-    return f"{about['model']}{adapters}: {Path(about['workload']).name}, arrivals {about['arrivals']}"
+    return f"{asked(about)}: {Path(about['workload']).name}, arrivals {about['arrivals']}"
 
 
 def _write(result: "BenchResult", title: str, folder: Path) -> None:

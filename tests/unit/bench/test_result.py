@@ -48,6 +48,20 @@ def test_the_text_counts_and_says_why() -> None:
     assert "PARTIAL" in result(stopped="it was interrupted").to_text()
 
 
+def test_cached_tokens_are_counted_where_the_server_tells_of_them(tmp_path: Path) -> None:
+    def told(*cached: int | None) -> BenchResult:
+        records = [record(i, 0.0, [0.1, 0.2], tokens=2, cached=each) for i, each in enumerate(cached)]
+        return summarize(Measurements(len(cached), 0, 0, records, [], 0.0, ""), {"workload": "w"})
+
+    assert "30 prompt (12 cached), 6 output" in told(4, 8, 0).to_text()
+    assert "20 prompt (0 cached)" in told(0, 0).to_text()
+    assert "20 prompt, 4 output" in told(None, None).to_text()
+    assert "20 prompt (4 cached)" in to_html(told(4, None), "t")
+    assert [row["cached_tokens"] for row in csv.DictReader(io.StringIO(told(4, None).to_csv()))] == ["4", ""]
+    (line,) = (line for line in diff(*files(tmp_path, told(2), told(4))).splitlines() if line.startswith("cached"))
+    assert line.split() == ["cached_tokens", "2", "4", "+100.0%"]
+
+
 def test_the_page_is_self_contained() -> None:
     page = to_html(result(stopped="it was interrupted"), "a <title>")
     assert page.count("<svg") == 8
@@ -94,3 +108,23 @@ def test_other_files_are_refused(tmp_path: Path, content: str, complaint: str) -
         diff(path, path)
     with pytest.raises(InvalidConfig, match="cannot be read"):
         diff(tmp_path / "none.json", path)
+
+
+@pytest.mark.parametrize("missing", ["about", "figures.ttft_s", "figures.e2e_s.p99"])
+def test_a_result_with_a_part_missing_is_refused(tmp_path: Path, missing: str) -> None:
+    whole = json.loads(result().to_json())
+    *outer, last = missing.split(".")
+    part = whole
+    for name in outer:
+        part = part[name]
+    del part[last]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(whole))
+    with pytest.raises(InvalidConfig, match="a part of it is missing"):
+        diff(path, path)
+
+
+def test_adapters_that_were_asked_for_are_named(tmp_path: Path) -> None:
+    text = diff(*files(tmp_path, result(adapters=["sql", "chat"]), result(adapters=[*"abcdef"])))
+    assert "m with sql, chat at u" in text
+    assert "m with 6 adapters at u" in text

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def add_tokenizer_flag(parser: argparse.ArgumentParser) -> None:
-    what = "tokenizer that counts texts: a file, a model's folder or `llama2` (default: the embedded model's)"
+    what = "tokenizer that counts texts: a file, a model's folder or `llama2` (default: the embedded model's; "
+    what += "of synthetic texts none, a word counts as a token)"
     parser.add_argument("--tokenizer", metavar="PATH", help=what)
 
 

@@ -128,6 +128,7 @@ def _on_cpu(config: ModelConfig, limits: Limits, device: DeviceSpec, weights: in
     """Nothing is reserved for steps there; their size is for information."""
     if weights > device.total:
         raise InvalidConfig(
-            f"the weights need {gib(weights)} GiB and {gib(device.total)} are free; use a smaller model"
+            f"the weights need {gib(weights)} GiB and {gib(device.total)} are free; use a smaller model, "
+            "--quantize int8 or int4, or --dtype bfloat16"
         )
     return Budget(device.total, 0, weights, step_bytes(config, limits, largest_count(limits), itemsize), 0)

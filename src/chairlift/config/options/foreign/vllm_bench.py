@@ -43,6 +43,7 @@ VLLM_BENCH: tuple[Foreign, ...] = (
     needless("the order of a file is kept", "--disable-shuffle"),
     needless("a file's requests are never repeated", "--no-oversample"),
     needless(_SHOWN, "--disable-tqdm"),
+    needless("adapters take turns", "--lora-assignment", shape="value"),
     instead("use --out FOLDER, which gets bench.json", "--result-filename"),
     instead("use --out with a folder for each run, and `chairlift bench --diff`", "--append-result"),
     instead("use --title TEXT", "--metadata"),
