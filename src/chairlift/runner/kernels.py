@@ -11,7 +11,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
-from chairlift.runner.adapters.model import AdaptedModel, HostSlots
+from chairlift.runner.adapters.model import AdaptedModel, HostSlots, adapted
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels, why_not_flashinfer
 from chairlift.runner.cuda.start.toolchain import why_not_triton_compiles
@@ -19,7 +19,7 @@ from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine import hardware
 from chairlift.runner.machine.instructions import why_not_native
-from chairlift.runner.model import Decoder, Model, PagedModel
+from chairlift.runner.model import Decoder, PagedModel
 from chairlift.runner.ops import Ops
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.ops import TorchOps
@@ -173,23 +173,19 @@ def make_runner(
 
         return CudaRunner(model, kv, device, limits, flash, exact, matchers, max_graphs, adapters=adapters)
     if kernels == "native":
+        from chairlift.runner.native.adapters import NativeSlots
         from chairlift.runner.native.ops import NativeOps
         from chairlift.runner.native.tape import TapedDecoder
 
         assert isinstance(model.ops, NativeOps)
         if isinstance(model, Decoder):
-            base = TapedDecoder(model, model.ops.calls)
-            return _torch_runner(model, base, kv, device, matchers, limits, adapters)
-    return _torch_runner(model, model, kv, device, matchers, limits, adapters)
-
-
-def _torch_runner(
-    decoder: PagedModel, base: Model[KvCache], kv: KvCache, device: torch.device, matchers: Matchers | None,
-    limits: Limits, adapters: AdapterStore[Any] | None,
-) -> TorchRunner:  # fmt: skip
-    """base: the decoder in its fastest form."""
+            taped, calls = partial(TapedDecoder, calls=model.ops.calls), model.ops.calls
+            if adapters is None:
+                return TorchRunner(taped(model), kv, device, matchers)
+            own = NativeSlots(adapters, limits.num_adapter_slots, len(model.layers), limits.max_step_tokens, calls)
+            return TorchRunner(AdaptedModel(taped(model), taped(adapted(model, own)), own), kv, device, matchers, own)
     if adapters is None:
-        return TorchRunner(base, kv, device, matchers)
-    assert isinstance(decoder, Decoder)
+        return TorchRunner(model, kv, device, matchers)
+    assert isinstance(model, Decoder)
     slots = HostSlots(adapters, limits.num_adapter_slots)
-    return TorchRunner(AdaptedModel(decoder, base, slots), kv, device, matchers, slots)
+    return TorchRunner(AdaptedModel(model, adapted(model, slots), slots), kv, device, matchers, slots)

@@ -66,7 +66,15 @@ def _groups(slots: Tensor) -> list[Group]:
 
 
 class AddsAdapters(Protocol):
+    """To the products of a step."""
+
     def add(self, key: MatrixKey, is_chosen: bool, x: Tensor, out: Tensor) -> None: ...
+
+
+class Slots(AddsAdapters, Protocol):
+    def load(self, loads: Sequence[AdapterSlot]) -> None: ...
+
+    def begin(self, batch: Batch) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +97,13 @@ class AdaptedWeight:
 
 
 class AdaptedModel:
-    """`base`: the decoder, perhaps in a faster form, for steps without adapters."""
+    """Two forms of a decoder: `with_adapters` for steps that have some in these slots."""
 
-    def __init__(self, decoder: Decoder, base: Model[Any], slots: HostSlots) -> None:
+    def __init__(self, base: Model[Any], with_adapters: Model[Any], slots: Slots) -> None:
         self._base = base
-        self._adapted = adapted(decoder, slots)
+        self._adapted = with_adapters
         self.slots = slots
-        self.config, self.ops, self.logits = decoder.config, decoder.ops, decoder.logits
+        self.config, self.ops, self.logits = base.config, base.ops, base.logits
 
     def hidden(self, batch: Batch, kv: Any, on_layer: OnLayer = nothing) -> Tensor:
         if batch.adapters is None:

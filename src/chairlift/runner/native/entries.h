@@ -27,6 +27,8 @@ void chairlift_route(const float *logits, const float *correction, int32_t *ids,
 void chairlift_experts(const void *x, const int32_t *ids, const float *weights, const void *shared, void *out,
                        const void *gate_up, const void *down, int rows, int64_t width, int64_t inner, int num_experts,
                        int chosen, int parts_of_gate_up, int parts_of_down, int activation, int is_bf16);
+void chairlift_adapters(const void *x, void *out, const int32_t *slots, const void *const *matrices, int rows,
+                        int64_t width, int64_t num_outputs, int num_slots, int is_bf16);
 void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots, void *q,
                       void *keys, void *values, const float *q_gain, const float *k_gain, const float *factors,
                       int rows, int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16,

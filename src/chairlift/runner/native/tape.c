@@ -2,7 +2,7 @@
 #include "kernels.h"
 
 /* As in tape.py. */
-enum { PRODUCT, PRODUCT_ROWS, QUANT_PRODUCT, QUANT_ROWS, NORM, ACTIVATE, ROTATE, ATTENTION, ROUTE, EXPERTS };
+enum { PRODUCT, PRODUCT_ROWS, QUANT_PRODUCT, QUANT_ROWS, NORM, ACTIVATE, ROTATE, ATTENTION, ROUTE, EXPERTS, ADAPTERS };
 
 typedef struct {
     int64_t kernel;
@@ -51,6 +51,9 @@ EXPORT void chairlift_play(const tape_call *calls, int64_t count) {
         case EXPERTS:
             chairlift_experts(P(0), P(1), P(2), P(3), P(4), P(5), P(6), I(7), L(8), L(9), I(10), I(11), I(12), I(13),
                               I(14), I(15));
+            break;
+        case ADAPTERS:
+            chairlift_adapters(P(0), P(1), P(2), P(3), I(4), L(5), L(6), I(7), I(8));
             break;
         }
 #undef L

@@ -11,10 +11,11 @@ from chairlift.config.hf import load_hf
 from chairlift.core.attributes import Attributes
 from chairlift.core.plan import AdapterSlot, Chunk
 from chairlift.runner.adapters.low_rank import make_host_adapter
-from chairlift.runner.adapters.model import AdaptedModel, HostSlots
+from chairlift.runner.adapters.model import AdaptedModel, HostSlots, Slots, adapted
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native import ops as native
+from chairlift.runner.native.adapters import NativeSlots
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.batching import batch_of
 from chairlift.runner.torch.ops import TorchOps
@@ -45,10 +46,12 @@ def test_bits_are_the_same_alone_and_among_others(tmp_path: Path, name: str, dty
     store = AdapterStore(lambda path: make_host_adapter(read_adapter(path, config, 64), ops, dtype), 1 << 30)
     for number, rank in ((1, 4), (2, 16), (3, 5)):
         store.read(number, str(write_adapter(tmp_path / str(number), seed=number, rank=rank)))
-    slots = HostSlots(store, 3)
+    slots: Slots = HostSlots(store, 3)
+    if isinstance(ops, native.NativeOps):
+        slots = NativeSlots(store, 3, len(decoder.layers), sum(LENGTHS), ops.calls)
     places = (AdapterSlot(1, 2), AdapterSlot(2, 0), AdapterSlot(3, 1))
     slots.load(places)
-    model = AdaptedModel(decoder, decoder, slots)
+    model = AdaptedModel(decoder, adapted(decoder, slots), slots)
     tables = shuffled_tables(LENGTHS, 4, 40)
 
     def hidden(chunks: list[Chunk]) -> dict[int, torch.Tensor]:

@@ -13,6 +13,7 @@ from chairlift.core.attributes import Attributes
 from chairlift.core.plan import AdapterSlot, StepPlan
 from chairlift.runner.adapters.low_rank import make_host_adapter
 from chairlift.runner.adapters.model import AdaptedModel, HostSlots
+from chairlift.runner.adapters.model import adapted as with_adapters
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.batching import batch_of
@@ -56,7 +57,7 @@ class PeftTwin:
             store.read(number, str(folder / "adapters" / name))
         self.slots = [AdapterSlot(number, slot) for slot, number in enumerate(FOUND.values())]
         slots.load(self.slots)
-        self.model = AdaptedModel(decoder, decoder, slots)
+        self.model = AdaptedModel(decoder, with_adapters(decoder, slots), slots)
 
     def expected(self, name: str | None, tokens: list[int]) -> torch.Tensor:
         if name is not None:
