@@ -10,18 +10,9 @@ from chairlift.bench.result import KIND, VERSION
 from chairlift.core.errors import InvalidConfig
 
 COUNTS = (
-    "requests",
-    "sent",
-    "full",
-    "short",
-    "failed",
-    "cut",
-    "unsent",
-    "chunks",
-    "prompt_tokens",
-    "cached_tokens",
+    "requests", "sent", "full", "short", "failed", "cut", "unsent", "chunks", "prompt_tokens", "cached_tokens",
     "output_tokens",
-)
+)  # fmt: skip
 RATES = (
     "total_s", "requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "peak_output_tokens_per_s",
     "goodput_per_s", "max_concurrency",
