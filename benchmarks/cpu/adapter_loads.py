@@ -9,7 +9,6 @@ a GPU, if there is one.
 """
 
 import argparse
-import json
 import os
 import shutil
 import tempfile
@@ -20,32 +19,11 @@ from pathlib import Path
 
 import numpy as np
 from machine import describe
-from safetensors.numpy import save_file
+from make_adapter import config_of, write_adapter
 
 from chairlift import LLM, SamplingParams
-from chairlift.build import find_model
-from chairlift.config.adapters.adapter import ROLES, as_hugging_face
-from chairlift.config.model import ModelConfig
-from chairlift.config.settings import Settings
-from chairlift.config.tensors import layer_tensors
 
 PROMPT = "The Alps are"
-
-
-def write_adapter(folder: Path, config: ModelConfig, rank: int) -> int:
-    """Random numbers for every matrix; its bytes."""
-    folder.mkdir(parents=True)
-    facts = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": "all-linear"}
-    (folder / "adapter_config.json").write_text(json.dumps(facts))
-    rng, config, tensors = np.random.default_rng(0), as_hugging_face(config), {}
-    for index in range(config.num_layers):
-        layer = layer_tensors(config, index)
-        for part in (part for role in ROLES for part in getattr(layer, role).parts):
-            name, (height, width) = f"base_model.model.{part.name.removesuffix('.weight')}", part.shape
-            tensors[f"{name}.lora_A.weight"] = rng.normal(0, 0.01, (rank, width)).astype(np.float32)
-            tensors[f"{name}.lora_B.weight"] = rng.normal(0, 0.01, (height, rank)).astype(np.float32)
-    save_file(tensors, str(folder / "adapter_model.safetensors"))
-    return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def gaps_beside(llm: LLM, ask: Callable[[], object], num: int, every_s: float) -> tuple[list[float], list[float]]:
@@ -89,7 +67,7 @@ def main() -> None:
     parser.add_argument("--every-s", type=float, default=0.5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        config = find_model(Settings(model=args.model)).config
+        config = config_of(args.model)
         names = [f"a{index}" for index in range(args.loads + 1)]
         num_bytes = write_adapter(Path(folder) / names[0], config, args.rank)
         for name in names[1:]:

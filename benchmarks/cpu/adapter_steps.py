@@ -11,12 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from adapter_loads import write_adapter
 from machine import describe
+from make_adapter import config_of, write_adapter
 
 from chairlift import LLM, SamplingParams
-from chairlift.build import find_model
-from chairlift.config.settings import Settings
 
 NAMES = ("a", "b", "c", "d")
 TOKENS = 64
@@ -30,7 +28,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        config = find_model(Settings(model=args.model)).config
+        config = config_of(args.model)
         for name in NAMES:
             write_adapter(Path(folder) / name, config, args.rank)
         llm = LLM(args.model, lora_dir=folder, max_loras=len(NAMES), max_lora_rank=max(64, args.rank))

@@ -1,10 +1,9 @@
 """Folders of models without weights, for runs with random ones: the shapes of known models, made-up tokenizers.
 
-    python benchmarks/gpu/make_models.py FOLDER [NAME...] [--lora-rank 16]
+    python benchmarks/gpu/make_models.py FOLDER [NAME...]
 
-`chairlift serve FOLDER/NAME --load-format dummy` serves one, and vLLM does with the same option. With `--lora-rank`
-an adapter of random numbers for all linear layers of llama2-7b is written too, to FOLDER/llama2-7b-lora. All take up to
-40,960 tokens. Files that are there are replaced.
+`chairlift serve FOLDER/NAME --load-format dummy` serves one, and vLLM does with the same option. All take up to 40,960
+tokens. Files that are there are replaced. `benchmarks/cpu/make_adapter.py` makes an adapter for any of them.
 """
 
 import argparse
@@ -12,8 +11,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 _LONGEST = 40960
@@ -99,38 +96,15 @@ def _write_tokenizer(folder: Path, vocab_size: int) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(about))
 
 
-def write_adapter(folder: Path, config: dict[str, Any], rank: int) -> None:
-    hidden, width = config["hidden_size"], config["intermediate_size"]
-    sizes = {f"self_attn.{name}_proj": (hidden, hidden) for name in "qkvo"}  # (in, out); as many KV heads as heads
-    sizes |= {"mlp.gate_proj": (hidden, width), "mlp.up_proj": (hidden, width), "mlp.down_proj": (width, hidden)}
-    tensors = {}
-    for layer in range(config["num_hidden_layers"]):
-        for name, (num_in, num_out) in sizes.items():
-            for half, shape in (("A", (rank, num_in)), ("B", (num_out, rank))):
-                key = f"base_model.model.model.layers.{layer}.{name}.lora_{half}.weight"
-                tensors[key] = (torch.randn(shape) * 0.01).bfloat16()
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "adapter_model.safetensors")
-    about = {
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": 2 * rank, "bias": "none",
-        "base_model_name_or_path": "llama2-7b", "target_modules": [name.split(".")[1] for name in sizes],
-    }  # fmt: skip
-    (folder / "adapter_config.json").write_text(json.dumps(about))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(MODELS)} (default: all)")
-    parser.add_argument("--lora-rank", type=int)
     args = parser.parse_args()
     if unknown := set(args.names) - set(MODELS):
         parser.error(f"NAME must be one of {', '.join(MODELS)}, got {', '.join(unknown)}")
     for name in args.names or MODELS:
         print(write_model(args.folder, name))
-    if args.lora_rank:
-        write_adapter(args.folder / "llama2-7b-lora", MODELS["llama2-7b"], args.lora_rank)
-        print(args.folder / "llama2-7b-lora")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@
 `--rows`: a number is so many streams of 128 + 256 tokens, `contest` the contest's requests, all at once; `--row` adds a
 load, in `chairlift bench`'s options. chairlift serves random weights with four front ends; `--options` replaces it by
 one with these options, once for each time it is given. A peer is a program with its arguments, variables of its
-environment before it, or the address of a server that runs.
-With `--adapters` each row runs for the base, and then over so many adapters, a0, a1, ..., all of them `--lora`'s, which
-peers must know by these names (`--lora-modules a0=ADAPTER_DIR ...`); of rank 16 at most.
+environment before it, or the address of a server that runs. With `--adapters` each row runs for the base, and then over
+so many adapters, a0, a1, ..., all of them `--lora`'s, of rank 16 at most, which peers must know by these names
+(`--lora-modules a0=ADAPTER_DIR ...`).
 
 Each engine is warmed up by each row, with other prompts, before it is timed, and its processes are gone before the next
-starts. One line of
-JSON a row, then a table in which the first peer is what the others are compared with.
+starts. One line of JSON a row, then a table in which the first peer is what the others are compared with.
 """
 
 import argparse
@@ -42,7 +41,7 @@ STREAM = "prompt=128,output=256"
 
 class Engine(NamedTuple):
     name: str
-    command: str  # a shell's, with {port}; or the address of a server that runs
+    command: str  # with {port}; or the address of a server that runs
 
 
 class Row(NamedTuple):
@@ -177,7 +176,7 @@ def main() -> None:
     names = [f"a{number}" for number in range(max(counts, default=0))]
     if names:
         own += f" --max-loras {len(names)} --max-lora-rank 16 " + " ".join(
-            f"--lora {name}={args.lora}" for name in names
+            f"--lora {name}={shlex.quote(args.lora)}" for name in names
         )
     engines = [peer_of(peer, parser) for peer in args.peer]
     if not args.without_own:

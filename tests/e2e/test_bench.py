@@ -290,6 +290,7 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
         wrong = refused(capsys, "--url", f"{server.url}/elsewhere", "--workload", workload)
         assert "has neither /v1/models (HTTP 404: nothing here)" in wrong
         assert "takes text alone" in refused(capsys, *ours, "--api", "chat", "--prompts", "ids")
+        assert "--adapters: the llm-serving" in refused(capsys, *ours, "--api", "llm-serving", "--adapters", "a")
         (tmp_path / "bad.jsonl").write_text('{"prompt_tokens": 3, "output_tokens": 1}\n{"prompt_tokens": "x"}\n')
         assert "line 2" in refused(capsys, "--url", server.url, "--workload", str(tmp_path / "bad.jsonl"))
     assert server.served == []

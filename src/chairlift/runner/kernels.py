@@ -179,7 +179,8 @@ def make_runner(
 
         assert isinstance(model.ops, NativeOps)
         if isinstance(model, Decoder):
-            taped, calls = partial(TapedDecoder, calls=model.ops.calls), model.ops.calls
+            calls = model.ops.calls
+            taped = partial(TapedDecoder, calls=calls)
             if adapters is None:
                 return TorchRunner(taped(model), kv, device, matchers)
             own = NativeSlots(adapters, limits.num_adapter_slots, len(model.layers), limits.max_step_tokens, calls)

@@ -35,6 +35,15 @@ def test_every_chunk_of_a_completion_is_timestamped() -> None:
     assert answer.judge(4) == (Ending.SHORT, "")
 
 
+def test_cached_tokens_are_those_that_the_server_tells_of() -> None:
+    def told(**usage: Any) -> int | None:
+        return openai(text("a", "length"), {"choices": [], "usage": usage}).cached_tokens
+
+    assert told(prompt_tokens=9, prompt_tokens_details={"cached_tokens": 6, "audio_tokens": 0}) == 6
+    assert told(prompt_tokens=9, prompt_tokens_details={"cached_tokens": 0}) == 0
+    assert told(prompt_tokens=9, prompt_tokens_details=None) is told(prompt_tokens=9) is None
+
+
 def test_a_role_without_text_is_no_token() -> None:
     answer = openai(delta(role="assistant", content=""), delta(content="a"), delta("stop"), "data: [DONE]")
     assert list(answer.times) == [1.0]

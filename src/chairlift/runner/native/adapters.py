@@ -7,7 +7,6 @@ Always: the rows' slots and the tables stay where they are, as recorded calls re
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +62,7 @@ class NativeSlots:
 
 
 def _record(low_rank: LowRank) -> Record:
-    words: list[Any] = [_pointer(low_rank.down), sum(part.ranks.stop - part.ranks.start for part in low_rank.parts)]
-    words.append(len(low_rank.parts))
+    words: list[int] = [_pointer(low_rank.down), low_rank.parts[-1].ranks.stop, len(low_rank.parts)]
     for rows, ranks, up in low_rank.parts:
         words += _pointer(up), rows.start, rows.stop - rows.start, ranks.start, ranks.stop - ranks.start
     return np.array(words, np.int64)
