@@ -17,11 +17,9 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.runner.cuda.flashinfer import planner
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.input import StepInput
-from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
 from chairlift.runner.kernels import make_ops, make_runner
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.ops import Batch
@@ -54,7 +52,7 @@ Span = tuple[int, int]  # (tokens in the cache before, tokens of the chunk)
 class Steps:
     """Steps over shuffled blocks, answered by FlashInfer and by torch."""
 
-    def __init__(self, kv_heads: int, is_whole: bool = True, window: int = 0) -> None:
+    def __init__(self, kv_heads: int, window: int = 0) -> None:
         from chairlift.runner.cuda.flashinfer.planner import FlashPlanner
 
         self.spec = AttentionSpec(
@@ -65,7 +63,7 @@ class Steps:
         self.rng = random.Random(1)
         shape = (2000, kv_heads, 16, DIM)
         self.keys, self.values = (torch.randn(shape, device="cuda", dtype=DTYPE) for _ in range(2))
-        kernels = FlashKernels(self.spec, 16, DTYPE, torch.device("cuda"), is_whole)
+        kernels = FlashKernels(self.spec, 16, DTYPE, torch.device("cuda"))
         kernels.compile()
         self.planner = FlashPlanner(kernels, self.tables, 4096, 64)
 
@@ -108,7 +106,7 @@ def check_mixed_steps(steps: Steps) -> None:
         plan, step = steps.step(spans, 10 * first_id)
         q = steps.queries(step.num_tokens)
         out = torch.empty(step.num_tokens, HEADS * DIM, dtype=DTYPE, device="cuda")
-        planned = steps.planner.plan(step, slice(0, len(spans)), None)
+        planned = steps.planner.plan(step, None)
         planned.attend(q, steps.keys, steps.values, out)
         check(out, steps.wanted(plan, q))
 
@@ -122,22 +120,6 @@ def test_a_window_limits_what_is_seen() -> None:
     check_mixed_steps(Steps(kv_heads=2, window=100))
 
 
-def test_decodes_beside_long_prompts_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = Steps(kv_heads=2, is_whole=False)
-    spans = [(30, 1), (0, 200), (0, 3), (100, 300), (0, 4)]
-    assert MAX_ROW_PAIRS < 200 * 200
-    plan, step = steps.step(spans)
-    q = steps.queries(step.num_tokens)
-    out = torch.zeros(step.num_tokens, HEADS * DIM, dtype=DTYPE, device="cuda")
-    monkeypatch.setattr(planner, "_MIN_PAIRS", 1)
-    chunks = steps.planner.chunks_of(step)
-    assert chunks == slice(1, 5)
-    planned = steps.planner.plan(step, chunks, None)
-    planned.attend(q, steps.keys, steps.values, out)
-    check(out[1:], steps.wanted(plan, q)[1:])
-    assert not out[0].any()
-
-
 @pytest.mark.parametrize("kv_heads", [8, 2])
 @pytest.mark.parametrize("rung", [4, 64])
 def test_a_captured_step_answers_by_its_latest_plan(kv_heads: int, rung: int) -> None:
@@ -149,7 +131,7 @@ def test_a_captured_step_answers_by_its_latest_plan(kv_heads: int, rung: int) ->
     for turn in range(12):
         spans = [(rng.choice([0, 15, 16, 100, 900]), 1) for _ in range(rng.randint(1, min(rung, 20)))]
         plan, step = steps.step(spans, 100 * turn)
-        planned = steps.planner.plan(step, slice(0, len(spans)), rung)
+        planned = steps.planner.plan(step, rung)
         if turn == 0:
             planned.attend(q, steps.keys, steps.values, out)
             with torch.cuda.graph(graph):
@@ -167,8 +149,8 @@ def make(config: ModelConfig, attention: str) -> Runner:
     model = build_model(config, make_ops(kernels, 1), DummyTensors(config), DTYPE, device, config.max_model_len)
     kv = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, DTYPE, device)
     flash = None
-    if attention in ("flashinfer", "auto"):
-        flash = FlashKernels(config.layers[0].attention, 16, DTYPE, device, is_whole=attention == "flashinfer")
+    if attention == "flashinfer":
+        flash = FlashKernels(config.layers[0].attention, 16, DTYPE, device)
         flash.compile()
     return make_runner(kernels, model, kv, device, LIMITS, flash)
 
@@ -214,12 +196,11 @@ def regrets(judge: Runner, requests: list[Request], tokens: dict[int, list[int]]
     ]
 
 
-@pytest.mark.parametrize("attention", ["flashinfer", "auto"])
 @pytest.mark.parametrize("kv_heads", [8, 2])
-def test_every_token_of_many_requests_is_nearly_the_argmax_of_torch(attention: str, kv_heads: int) -> None:
+def test_every_token_of_many_requests_is_nearly_the_argmax_of_torch(kv_heads: int) -> None:
     config = uniform_model(**SHAPE | {"num_kv_heads": kv_heads})
     requests = crowd()
-    events = run(make(config, attention), requests)
+    events = run(make(config, "flashinfer"), requests)
     assert any(isinstance(event, Preempted) for event in events)
     tokens = outputs(events)
     assert {r.id: len(tokens[r.id]) for r in requests} == {r.id: r.max_output for r in requests}

@@ -134,7 +134,9 @@ class Settings:
         "of --dtype (none); auto: stored on a CPU unless --dtype names a type, else none",
     )  # fmt: skip
     kernels: str = _model("auto", *_choice("auto", "torch", "native", "triton"), "kernels to compute with")
-    attention: str = _model("auto", *_choice("auto", "triton", "flashinfer"), "attention kernels on a GPU")
+    attention: str = _model("auto", *_choice("auto", "triton", "flashinfer"),
+        "attention kernels on a GPU; auto: those of --kernels",
+    )  # fmt: skip
     exact: bool = _model(False, boolean, "", "same bits for a request, whatever shares its batch")
     memory: float | None = _model(
         None, share, "SHARE", "fraction of GPU memory to use, other programs' included (default: 0.9)"

@@ -26,8 +26,6 @@ from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import WeightFormat
 
-# Compute capabilities on which FlashInfer was measured faster for long prompts (by a third to a half on Hopper).
-FASTER_ON = frozenset({(9, 0)})
 _FAST = {"cpu": "native", "cuda": "triton"}  # by device; others have torch's operations alone
 _OLDEST = (8, 0)  # GPUs that our kernels run on
 _TRITON_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -106,22 +104,19 @@ def pick_attention(
     name: str, kernels: str, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig,
     block_size: int,
 ) -> FlashKernels | None:  # fmt: skip
-    """FlashInfer's kernels, compiled or being compiled; None: our own kernels compute all attention."""
+    """FlashInfer's kernels, compiled; None: the kernels compute attention themselves."""
+    if name == "auto":
+        return None
     if kernels == "triton":
         why_not = "" if name == "triton" else why_not_flashinfer(dtype, kv_dtype, config)
     else:
         why_not = f"it is for the triton kernels, on a GPU, and the {kernels} ones are used; use --attention auto"
-    if name != "auto" and why_not:
+    if why_not:
         raise InvalidConfig(f"attention {name}: {why_not}")
-    if name == "triton" or why_not:
+    if name == "triton":
         return None
-    flash = FlashKernels(config.layers[0].attention, block_size, dtype, device, is_whole=name == "flashinfer")
-    if flash.is_whole:
-        flash.compile()
-    elif torch.cuda.get_device_capability() in FASTER_ON:
-        flash.compile_beside()
-    else:
-        return None
+    flash = FlashKernels(config.layers[0].attention, block_size, dtype, device)
+    flash.compile()
     return flash
 
 

@@ -203,8 +203,7 @@ class CudaOps:
             return out
         if batch.planned is not None:
             batch.planned.attend(q, keys, values, out)
-            if batch.planned.high - batch.planned.low == num_rows:
-                return out
+            return out
         if batch.tiles is not None:
             self._attend_prompts(q, spec, keys, values, batch.tables, batch.tiles, out, sinks)
         if len(batch.short_positions):

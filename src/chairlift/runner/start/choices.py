@@ -97,9 +97,7 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
         check_exact(kernels, device)
     kv_dtype = pick_kv_dtype(settings.kv_dtype, kernels, dtype)
     quantize = pick_quantize(settings.quantize, settings.dtype, kernels, config)
-    # Only our own attention is exact.
-    attention = "triton" if settings.exact and kernels == "triton" else settings.attention
-    flash = pick_attention(attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
+    flash = pick_attention(settings.attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
     ops = make_ops(own, threads, settings.exact)
     limits = limits_without_pool(settings, config, device, can_group=target is None)
     return Choices(

@@ -1,4 +1,4 @@
-"""FlashInfer's part in a step, with a stand-in for the library: the right rows, pages and answers."""
+"""FlashInfer's part in a step, with a stand-in for the library: the right pages and answers."""
 
 import os
 import random
@@ -21,7 +21,6 @@ from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.input import StepInput
-from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch.ops import TorchOps
 from fakes.flashinfer_library import make_library
@@ -32,8 +31,6 @@ pytestmark = pytest.mark.skipif(
 )
 Span = tuple[int, int]  # (tokens in the cache before, tokens of the chunk)
 SIZE, DIM = 4, 16
-LONG = (0, 140)
-assert LONG[1] ** 2 > MAX_ROW_PAIRS
 
 
 class Travelling:
@@ -54,7 +51,6 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, module in make_library([]).items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(torch.cuda, "Event", Travelling)
-    monkeypatch.setattr(planner, "_MIN_PAIRS", 1)
     monkeypatch.setattr(planner, "on_host", lambda shape, dtype, device: torch.full(shape, -1, dtype=dtype))
     processors = SimpleNamespace(multi_processor_count=4)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: processors)
@@ -63,7 +59,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 class World:
     """Requests with shuffled blocks; steps over them are planned and answered."""
 
-    def __init__(self, heads: int, kv_heads: int, is_whole: bool, window: int = 0) -> None:
+    def __init__(self, heads: int, kv_heads: int, window: int = 0) -> None:
         self.heads = heads
         self.spec = AttentionSpec(
             num_heads=heads, num_kv_heads=kv_heads, head_dim=DIM, scale=DIM**-0.5, rotation=None, window=window
@@ -73,9 +69,8 @@ class World:
         self.num_steps = 0
         self.free = self.rng.sample(range(500), 500)
         self.keys, self.values = (torch.randn(500, kv_heads, SIZE, DIM, generator=torch_rng) for _ in range(2))
-        self.kernels = FlashKernels(self.spec, SIZE, torch.float32, torch.device("cpu"), is_whole)
-        self.kernels.compile()
-        self.planner = FlashPlanner(self.kernels, self.tables, 300, 8)
+        kernels = FlashKernels(self.spec, SIZE, torch.float32, torch.device("cpu"))
+        self.planner = FlashPlanner(kernels, self.tables, 300, 8)
 
     def step(self, spans: list[Span], first_id: int = 0) -> tuple[StepPlan, StepInput]:
         chunks = []
@@ -109,40 +104,36 @@ class World:
     def got(self, step: StepInput, planned: FlashPlan, q: Tensor) -> Tensor:
         """By the kernels of a step, with FlashInfer's part in it."""
         positions, table_rows = (torch.tensor(column) for column in (step.columns.positions, step.columns.table_rows))
-        short = positions.clone()
-        short[planned.low : planned.high] = -1
         nothing = positions[:0]
         batch = CudaBatch(
-            nothing, positions, nothing, nothing, nothing, self.tables, 0, 0, nothing,
-            table_rows, choose_tiling(len(q), step.max_context, self.heads != self.keys.shape[1]), None, short, planned,
+            nothing, positions, nothing, nothing, nothing, self.tables, 0, 0, nothing, table_rows,
+            choose_tiling(len(q), step.max_context, self.heads != self.keys.shape[1]), None, positions, planned,
         )  # fmt: skip
         return CudaOps().attention(q, self.spec, self.keys, self.values, batch)
 
     def check(self, spans: list[Span], first_id: int = 0) -> FlashPlan:
         plan, step = self.step(spans, first_id)
         q = self.queries(step.num_tokens)
-        chunks = self.planner.chunks_of(step)
-        assert chunks is not None
-        planned = self.planner.plan(step, chunks, None)
+        planned = self.planner.plan(step, None)
         torch.testing.assert_close(self.got(step, planned, q), self.wanted(plan, q), atol=2e-5, rtol=1e-4)
         return planned
 
 
 def test_the_pages_of_every_request_are_listed_in_order() -> None:
-    world = World(4, 4, is_whole=True)
+    world = World(4, 4)
     plan, step = world.step([(9, 1), (4, 4), (0, 3)])
-    table_rows, starts, lasts, firsts = page_lists(step, slice(0, 3), SIZE, None)
+    table_rows, starts, lasts, firsts = page_lists(step, SIZE, None)
     assert starts.tolist() == [0, 3, 5, 6]
     assert lasts[:3].tolist() == [2, 4, 3]
     assert firsts.tolist() == [0, 1, 5, 8]
-    world.planner.plan(step, slice(0, 3), None)
+    world.planner.plan(step, None)
     assert world.planner._pages[:6].tolist() == [block for chunk in plan.chunks for block in chunk.blocks]
     assert [world.tables[row, 0] for row in table_rows[:3]] == [chunk.blocks[0] for chunk in plan.chunks]
 
 
 def test_padding_is_a_request_of_one_token() -> None:
-    _, step = World(4, 4, is_whole=True).step([(9, 1), (4, 1)])
-    lists = page_lists(step, slice(0, 2), SIZE, 4)
+    _, step = World(4, 4).step([(9, 1), (4, 1)])
+    lists = page_lists(step, SIZE, 4)
     assert lists[0, :4].tolist()[2:] == [0, 0]
     assert np.diff(lists[1]).tolist() == [3, 2, 1, 1]
     assert lists[2, :4].tolist() == [2, 1, 1, 1]
@@ -151,7 +142,7 @@ def test_padding_is_a_request_of_one_token() -> None:
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (8, 2)])
 @pytest.mark.parametrize("window", [0, 5])
 def test_all_rows_of_a_mixed_step_are_answered(heads: int, kv_heads: int, window: int) -> None:
-    world = World(heads, kv_heads, is_whole=True, window=window)
+    world = World(heads, kv_heads, window=window)
     planned = world.check([(9, 1), (4, 1), (3, 6), (0, 2), (7, 1)])
     assert [(low, high) for low, high, _ in planned.parts] == [(0, 2), (2, 11)]
     world.check([(0, 5), (2, 7)], first_id=10)
@@ -159,12 +150,12 @@ def test_all_rows_of_a_mixed_step_are_answered(heads: int, kv_heads: int, window
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (8, 2)])
 def test_a_captured_step_reads_what_each_plan_leaves_in_place(heads: int, kv_heads: int) -> None:
-    world = World(heads, kv_heads, is_whole=True)
+    world = World(heads, kv_heads)
     captured = None
     for first_id, spans in ((0, [(9, 1), (4, 1), (20, 1)]), (5, [(40, 1), (0, 1), (7, 1), (3, 1)])):
         plan, step = world.step(spans, first_id)
         assert world.planner.can_capture(step)
-        planned = world.planner.plan(step, slice(0, len(spans)), 4)
+        planned = world.planner.plan(step, 4)
         captured = captured or planned  # a graph knows the wrapper it was captured with and nothing later
         q, out = world.queries(4), torch.full((4, heads * DIM), torch.nan)
         captured.attend(q, world.keys, world.values, out)
@@ -174,35 +165,6 @@ def test_a_captured_step_reads_what_each_plan_leaves_in_place(heads: int, kv_hea
 
 
 def test_a_step_whose_prompt_it_computes_is_not_captured() -> None:
-    world = World(4, 4, is_whole=True)
+    world = World(4, 4)
     _, step = world.step([(9, 1), (0, 2)])
     assert not world.planner.can_capture(step)
-    assert not World(4, 4, is_whole=False).planner.can_capture(step)
-
-
-@pytest.mark.parametrize(
-    ("spans", "rows"),
-    [
-        ([LONG], (0, 140)),
-        ([(9, 1), (4, 1), LONG], (2, 142)),
-        ([(9, 1), (0, 3), LONG, (0, 2), (60, 110), (0, 5)], (1, 261)),
-    ],
-)
-def test_of_other_steps_it_answers_all_that_follow_the_decodes(spans: list[Span], rows: Span) -> None:
-    planned = World(4, 2, is_whole=False).check(spans)
-    assert (planned.low, planned.high) == rows
-
-
-def test_it_has_no_part_in_steps_without_long_prompts_nor_before_its_kernels_are_compiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World(4, 2, is_whole=False)
-    _, short = world.step([(9, 1), (0, 3)])
-    _, long = world.step([LONG], 5)
-    assert world.planner.chunks_of(short) is None
-    assert world.planner.chunks_of(long) == slice(0, 1)
-    monkeypatch.setattr(planner, "_MIN_PAIRS", 2 * LONG[1] ** 2)
-    assert world.planner.chunks_of(long) is None
-    monkeypatch.undo()
-    world.kernels.is_ready = False
-    assert world.planner.chunks_of(long) is None

@@ -1,15 +1,13 @@
 """FlashInfer's kernels: whether they fit a model's attention, and compiling them.
 
 FlashInfer compiles a kernel for each kind of attention on first use, with nvcc, and keeps it on disk: ten seconds or
-more, once. Nothing here uses the device's streams or memory, so it may go on beside steps and captures.
+more, once.
 """
 
-import logging
 import os
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
-from threading import Thread, get_native_id
 from typing import Any
 
 import torch
@@ -21,10 +19,8 @@ from chairlift.runner.machine import hardware
 _DTYPES = (torch.bfloat16, torch.float16)
 _HEAD_DIMS = (64, 128, 256)
 _MIN_GROUP = 4  # query heads of a kv head, from which tensor cores decode faster
-_LOWEST_PRIORITY = 19
 _COMPILER_BYTES = 4 * 2**30  # that one compiler may need
 _OTHERWISE = "use --attention triton"
-_log = logging.getLogger(__name__)
 
 
 def why_not_flashinfer(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig) -> str:
@@ -51,17 +47,13 @@ def why_not_flashinfer(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelC
 
 
 class FlashKernels:
-    """What FlashInfer computes: all attention (`is_whole`), or long prompts once their kernel is compiled."""
+    """For attention of one kind, the same in all layers."""
 
-    def __init__(
-        self, spec: AttentionSpec, block_size: int, dtype: torch.dtype, device: torch.device, is_whole: bool
-    ) -> None:
+    def __init__(self, spec: AttentionSpec, block_size: int, dtype: torch.dtype, device: torch.device) -> None:
         self.spec = spec
         self.block_size = block_size
         self.dtype = dtype
-        self.is_whole = is_whole
         self._device = device
-        self.is_ready = False
 
     @property
     def decodes_by_tensor_cores(self) -> bool:
@@ -76,22 +68,6 @@ class FlashKernels:
             _build(specs)
         except Exception as error:
             raise InvalidConfig(f"attention flashinfer: {_summary(error)}; {_OTHERWISE}") from error
-        self.is_ready = True
-
-    def compile_beside(self) -> None:
-        """Returns at once; `is_ready` says when they are there, if ever."""
-        Thread(target=self._compile_quietly, name="flashinfer", daemon=True).start()
-
-    def _compile_quietly(self) -> None:
-        try:
-            specs = self._specs()
-            # On Linux this concerns the thread alone, and the compilers it starts.
-            os.setpriority(os.PRIO_PROCESS, get_native_id(), _LOWEST_PRIORITY)
-            _build(specs)
-        except Exception as error:
-            _log.info("FlashInfer is not used: %s", _summary(error))
-        else:
-            self.is_ready = True
 
     def _specs(self) -> list[Any]:
         """The kernels that `FlashPlanner` needs, as FlashInfer describes them to its compiler."""
@@ -103,9 +79,9 @@ class FlashKernels:
         options = (0, self.spec.window > 0, False)  # no positions added, a window or none, scores not capped
         fastest = determine_attention_backend(self._device, 0, False, False, self.dtype, self.dtype)
         specs = [jit.gen_batch_prefill_module(fastest, *kinds, *options, False)]
-        if self.is_whole and not self.decodes_by_tensor_cores:
+        if not self.decodes_by_tensor_cores:
             specs.append(jit.gen_batch_decode_module(*kinds, *options))
-        elif self.is_whole and fastest != "fa2":  # what decodes by tensor cores run on
+        elif fastest != "fa2":  # what decodes by tensor cores run on
             specs.append(jit.gen_batch_prefill_module("fa2", *kinds, *options, False))
         return specs
 

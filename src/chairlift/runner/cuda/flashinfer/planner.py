@@ -1,4 +1,4 @@
-"""FlashInfer's part in a step: the rows it computes, and the plans it makes for them on the host beforehand.
+"""FlashInfer's part in a step: the plans it makes on the host beforehand, and the attention of all rows by them.
 
     decodes of a captured step   a wrapper for each rung of the ladder; its lists stay where they were captured
     decodes of another step      one wrapper
@@ -24,20 +24,17 @@ from chairlift.runner.machine.to_device import on_host
 
 _ALIGNED = 64  # entries, so that every list begins where any kernel may read it
 _INTS_BYTES = 2**20  # of a plan for a captured step
-_MIN_PAIRS = 2**22  # of queries and keys in prompts, for which FlashInfer pays
 _LISTED = 64  # pages that a program lists in one go
 
 
 @dataclass(frozen=True, slots=True)
 class FlashPlan:
-    """Rows low:high of a step, planned; until the next step is."""
+    """A step, planned; until the next one is."""
 
-    low: int
-    high: int
     parts: tuple[tuple[int, int, Any], ...]  # rows, and the wrapper that computes them
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
-        """q [T, heads, head_dim] -> rows low:high of out [T, heads * head_dim]."""
+        """q [T, heads, head_dim] -> out [T, heads * head_dim]"""
         for low, high, wrapper in self.parts:
             wrapper.run(q[low:high], (keys, values), out=out[low:high].view_as(q[low:high]))
 
@@ -52,37 +49,28 @@ class FlashPlanner:
         self._lists = torch.zeros(size, dtype=torch.int32, device=tables.device)
         self._pages = torch.zeros(tables.numel() + max_padded, dtype=torch.int32, device=tables.device)
         self._sent = torch.cuda.Event()
-        self._max_padded = max_padded
-        self._wrappers: _Wrappers | None = None
+        self._wrappers = _Wrappers(kernels, self._pages, max_padded)
 
-    def chunks_of(self, step: StepInput) -> slice | None:
-        """The chunks that FlashInfer computes, if any."""
-        if not self._kernels.is_ready:
-            return None
-        return slice(0, len(step.counts)) if self._kernels.is_whole else _long_chunks(step)
+    @staticmethod
+    def can_capture(step: StepInput) -> bool:
+        """A step of decodes alone."""
+        return len(step.counts) == step.num_tokens
 
-    def can_capture(self, step: StepInput) -> bool:
-        """A step with such chunks."""
-        return self._kernels.is_whole and len(step.counts) == step.num_tokens
-
-    def plan(self, step: StepInput, chunks: slice, num_padded: int | None) -> FlashPlan:
+    def plan(self, step: StepInput, num_padded: int | None) -> FlashPlan:
         """After the step's block tables are sent."""
-        if self._wrappers is None:
-            self._wrappers = _Wrappers(self._kernels, self._pages, self._max_padded)
-        lists = page_lists(step, chunks, self._kernels.block_size, num_padded)
+        lists = page_lists(step, self._kernels.block_size, num_padded)
         host, device = self._send(lists)
         counts = np.diff(lists[3])
         num_decodes = len(counts) if counts.max() == 1 else int((counts > 1).argmax())  # in front
-        low = int(step.counts[: chunks.start].sum())
-        middle, high = low + num_decodes, low + int(counts.sum())
+        num_rows = int(counts.sum())
         parts: list[tuple[int, int, Any]] = []
         if num_decodes:
             decodes = self._wrappers.plan_decodes(host[:, : num_decodes + 1], device, num_padded)
-            parts.append((low, middle, decodes))
-        if middle < high:
-            parts.append((middle, high, self._wrappers.plan_prompts(host[:, num_decodes:])))
+            parts.append((0, num_decodes, decodes))
+        if num_decodes < num_rows:
+            parts.append((num_decodes, num_rows, self._wrappers.plan_prompts(host[:, num_decodes:])))
         self._sent.record()
-        return FlashPlan(low, high, tuple(parts))
+        return FlashPlan(tuple(parts))
 
     def _send(self, lists: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
         """Sends the lists and lists their pages. -> (on the host, on the device)"""
@@ -159,7 +147,7 @@ class _Wrappers:
         return {"window_left": left, "sm_scale": spec.scale, "q_data_type": dtype, "kv_data_type": dtype}
 
 
-def page_lists(step: StepInput, chunks: slice, block_size: int, num_padded: int | None) -> NDArray[np.int32]:
+def page_lists(step: StepInput, block_size: int, num_padded: int | None) -> NDArray[np.int32]:
     """What FlashInfer has to know of n requests: [4, n + 1]; the last entry of a row of n has no meaning.
 
     the row of its block table
@@ -167,8 +155,8 @@ def page_lists(step: StepInput, chunks: slice, block_size: int, num_padded: int 
     tokens in its last page
     where its queries begin
     """
-    ends = np.cumsum(step.counts)[chunks] - 1
-    counts = step.counts[chunks]
+    counts = step.counts
+    ends = np.cumsum(counts) - 1
     contexts, table_rows = step.columns.positions[ends] + 1, step.columns.table_rows[ends]
     if num_padded is not None:
         padding = np.zeros(num_padded - len(counts), np.int32)
@@ -192,20 +180,8 @@ def _space_bytes(kernels: FlashKernels, num_processors: int, max_padded: int) ->
     num_rows = 2 * num_processors * group * 128
     if kernels.decodes_by_tensor_cores:
         tile = 16 if group <= 16 else 64 if group <= 64 else 128
-        num_captured = max_padded if kernels.is_whole else 0
-        num_rows = max(num_rows, heads * (num_captured * (group + tile) + tile))
+        num_rows = max(num_rows, heads * (max_padded * (group + tile) + tile))
     return num_rows * (kernels.spec.head_dim + 1) * 4 + 2**20
-
-
-def _long_chunks(step: StepInput) -> slice | None:
-    """From the first chunk that is computed in tiles to the last one, where they are long enough: such a step is not
-    captured."""
-    _, counts, positions, _ = step.tiles.T
-    if counts @ (positions + counts) < _MIN_PAIRS:
-        return None
-    ends = np.cumsum(step.counts)
-    first, last = np.searchsorted(ends, step.tiles[[0, -1], 0], side="right")
-    return slice(int(first), int(last) + 1)
 
 
 def _aligned(count: int) -> int:

@@ -17,8 +17,8 @@ class CudaBatch(Batch):
     table_rows: Tensor  # int32 [T]
     tiling: Tiling  # of the short rows
     tiles: Tensor | None  # int32 [N, 4]: query tiles of long prompt chunks
-    short_positions: Tensor  # int32 [up to T]: positions of the first rows; -1: of a tile or of `planned`
-    planned: FlashPlan | None = None  # rows that FlashInfer computes
+    short_positions: Tensor  # int32 [up to T]: positions of the first rows; -1: of a tile
+    planned: FlashPlan | None = None  # where FlashInfer computes attention
 
     @classmethod
     def of(

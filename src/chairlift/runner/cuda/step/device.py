@@ -4,8 +4,8 @@
     launched step -> sampling -> in flight
 
 A step travels in one copy and runs as a captured graph, padded to a rung of a ladder, unless it is large, scores a
-prompt, has prompts that FlashInfer computes, or very many short chunks. Only steps that score a prompt or have a filter
-without a kernel wait.
+prompt, has prompts that FlashInfer attends to, or very many short chunks. Only steps that score a prompt or have a
+filter without a kernel wait.
 
 Always: step inputs are carried out in order on one stream. Knows nothing of plans or requests.
 """
@@ -92,10 +92,9 @@ class DevicePart:
 
     def _compute(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> LaunchedStep:
         planner = self._planner
-        chunks = planner.chunks_of(step) if planner else None
         key = None
-        if not len(step.prompt_spans) and (planner is None or chunks is None or planner.can_capture(step)):
-            max_context = step.max_context if chunks is None else 1  # FlashInfer splits as it likes
+        if not len(step.prompt_spans) and (planner is None or planner.can_capture(step)):
+            max_context = step.max_context if planner is None else 1  # FlashInfer splits as it likes
             key = self._keys.of(step.num_tokens, step.num_short, max_context, len(step.tiles), step.num_samples)
         has_adapters = len(step.adapters) > 0
         if key is not None and has_adapters:
@@ -103,7 +102,7 @@ class DevicePart:
         self._memory.send(step, key)
         if has_adapters:
             self._send_adapters(step, key)
-        planned = planner.plan(step, chunks, key and key.num_tokens) if planner and chunks else None
+        planned = planner.plan(step, key and key.num_tokens) if planner else None
         prompt_scores: list[Scores] = []
         if key is None:
             tiling = self._keys.tiling_of(step.num_short, step.max_context)

@@ -61,10 +61,7 @@ class Forward:
         resolve_tokens_kernel[(triton.cdiv(num_tokens, _REMEMBERED),)](
             known, refs, slots, last, tokens, self._kv.tokens, num_tokens, BLOCK=_REMEMBERED
         )
-        if planned is not None and planned.high - planned.low < num_tokens:
-            short = positions.clone()
-            short[planned.low : planned.high] = -1
-        tiles = self._memory.tiles if planned is None and len(self._memory.tiles) else None
+        tiles = self._memory.tiles if len(self._memory.tiles) else None
         batch = CudaBatch.of(
             tokens, positions, slots, self._memory.tables, table_rows, tiling, short[:num_short], tiles, planned,
             logit_rows,
