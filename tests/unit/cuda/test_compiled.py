@@ -15,7 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from chairlift.config.model import ACTIVATIONS, SCORES
-from chairlift.runner.cuda.adapters.kernels import low_kernel, up_kernel
+from chairlift.runner.cuda.adapters.kernels import gated_up_kernel, low_kernel, up_kernel
 from chairlift.runner.cuda.adapters.one_row_kernel import adapted_row_kernel, low_row_kernel
 from chairlift.runner.cuda.attention.paged import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.exact.attention_kernels import exact_prompt_kernel, exact_rows_kernel, join_kernel
@@ -43,7 +43,7 @@ FLOATS |= {"correction", "weights", "sinks", "low"}
 NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "window": "i32", "width": "i32"}
 NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
 NUMBERS |= {"num_words": "i32", "q_width": "i32", "k_width": "i32"}
-NUMBERS |= {"num_experts": "i32", "num_pairs": "i32", "most_tiles": "i32"}
+NUMBERS |= {"num_experts": "i32", "num_pairs": "i32"}
 NUMBERS |= {"slot_size": "i64", "units": "i64", "down_units": "i32", "up_units": "i32"}
 
 def kind(name):
@@ -135,7 +135,8 @@ for is_mxfp4 in (False, True):
     check(few_down_kernel, **few, **scales, STRETCH=256, HAS_SHARED=True, IS_MXFP4=is_mxfp4)
 parts = {"FIRST": 4096, "SECOND": 1024, "THIRD": 1024}
 check(low_kernel, WIDTH=4096, PARTS=3, MAX_BLOCKS=4, STRETCH=1024, **dependent)
-check(up_kernel, **parts, SPLITS=4, MAX_BLOCKS=4, OUTPUTS=128, **dependent)
+check(up_kernel, **parts, SPLITS=11, MAX_BLOCKS=4, OUTPUTS=256, **dependent)
+check(gated_up_kernel, WIDTH=11008, SPLITS=4, MAX_BLOCKS=4, OUTPUTS=128, ACTIVATION="silu", **dependent)
 check(low_row_kernel, WIDTH=5000, PARTS=3, **dependent)
 row = {"WIDTH": 4096, "STRETCH": 1024, **dependent}
 check(adapted_row_kernel, **parts, **row, LINES=2, ACTIVATION="", HAS_BIAS=True)

@@ -5,7 +5,8 @@
 Always: made of the operations' own weights, so a row's bits depend on its own inputs where those of a base product do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -61,21 +62,36 @@ class HostAdapter:
     num_bytes: int
 
 
-def read_matrices(spec: AdapterSpec, dtype: torch.dtype) -> dict[MatrixKey, list[PartTensors]]:
-    """The tensors of an adapter, one matrix after the other, rounded to the model's type."""
+@contextmanager
+def opened(spec: AdapterSpec) -> Iterator[safe_open]:
     try:
         with safe_open(spec.file, framework="pt", device="cpu") as file:
-            grouped = groupby(spec.parts, key=lambda part: (part.place.layer, part.place.role))
-            return {key: [_read(file, part, dtype) for part in parts] for key, parts in grouped}
+            yield file
     except (SafetensorError, OSError) as error:
         raise InvalidConfig(f"{spec.file}: cannot be read: {error}") from None
 
 
-def _read(file: safe_open, part: LowRankPart, dtype: torch.dtype) -> PartTensors:
+def read_part(file: safe_open, part: LowRankPart) -> tuple[Tensor, Tensor]:
+    """A and B as they are stored, B's rows as the model has them and without the factor."""
     down, up = (file.get_tensor(name) for name in part.tensors)
-    up = in_order(up, part.place.order)
-    wide = torch.promote_types(dtype, torch.float32)
-    return PartTensors(part.place.first, down.to(dtype), (up.to(wide) * part.factor).to(dtype))
+    return down, in_order(up, part.place.order)
+
+
+def scaled(up: Tensor, factor: float, dtype: torch.dtype) -> Tensor:
+    """In numbers wide enough to be rounded to that type once."""
+    return up.to(torch.promote_types(dtype, torch.float32)) * factor
+
+
+def read_matrices(spec: AdapterSpec, dtype: torch.dtype) -> dict[MatrixKey, list[PartTensors]]:
+    """The tensors of an adapter, one matrix after the other, rounded to the model's type."""
+    with opened(spec) as file:
+        grouped = groupby(spec.parts, key=lambda part: (part.place.layer, part.place.role))
+        return {key: [_read(file, part, dtype) for part in parts] for key, parts in grouped}
+
+
+def _read(file: safe_open, part: LowRankPart, dtype: torch.dtype) -> PartTensors:
+    down, up = read_part(file, part)
+    return PartTensors(part.place.first, down.to(dtype), scaled(up, part.factor, dtype).to(dtype))
 
 
 def make_host_adapter(spec: AdapterSpec, ops: Ops, dtype: torch.dtype) -> HostAdapter:

@@ -17,7 +17,7 @@ from chairlift.runner.machine import hardware
 _MIB = 2**20
 _EMBEDDED_KV_BYTES = 1024 * _MIB
 # Requests and tokens of a step by default: beyond these a step only takes longer.
-_MAX_RUNNING = defaultdict(lambda: 128, cuda=512)
+_MAX_RUNNING = defaultdict(lambda: 128, cuda=1024)
 _MAX_STEP_TOKENS = defaultdict(lambda: 512, cuda=4096)
 
 

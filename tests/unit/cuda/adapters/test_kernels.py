@@ -1,6 +1,7 @@
 """The kernels of adapters in Triton's interpreter, against plain products."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,11 +67,11 @@ def rows_of(world: World, numbers: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("num_programs", [1, 1000])  # take turns with the tiles, have one each
+@pytest.mark.parametrize("num_outputs", [16, 256])  # of a turn: parts have several strips, or less than one
 def test_every_row_gets_what_its_adapter_adds(
-    world: World, role: str, num_programs: int, monkeypatch: pytest.MonkeyPatch
+    world: World, role: str, num_outputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slots, "_PROGRAMS", num_programs)
+    monkeypatch.setattr(slots, "_OUTPUTS", num_outputs)
     numbers = [1, 0, 2, 3, 1, *[2] * 19, 0, 3]
     place = slot_layout(world.config).matrices[1, role]
     x, out = torch.randn(len(numbers), place.width), torch.randn(len(numbers), sum(place.heights))
@@ -81,6 +82,21 @@ def test_every_row_gets_what_its_adapter_adds(
     world.slots.add((1, role), False, padded, found)
     torch.testing.assert_close(found[: len(numbers)], expected, atol=1e-4, rtol=1e-4)
     assert not found[len(numbers) :].any()
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+def test_what_adapters_add_is_activated_in_one_kernel_also_where_rows_have_none(world: World, activation: str) -> None:
+    numbers = [0, 2, 0, 3, 1, *[0] * 17, 2]
+    place, key = slot_layout(world.config).matrices[1, "gate_up"], (1, "gate_up")
+    x, product = torch.randn(len(numbers), place.width), torch.randn(len(numbers), sum(place.heights))
+    gate, up = world.expected(key, numbers, x, product).chunk(2, dim=1)
+    activate = (
+        torch.nn.functional.silu if activation == "silu" else partial(torch.nn.functional.gelu, approximate="tanh")
+    )
+    world.slots.send(rows_of(world, numbers), len(numbers) + 3, None, 0)
+    world.slots.multiply_low(key, False, torch.cat([x, torch.randn(3, place.width)]))
+    found = world.slots.activate_up(key, False, torch.cat([product, torch.randn(3, product.shape[1])]), activation)
+    torch.testing.assert_close(found[: len(numbers)], activate(gate) * up, atol=1e-4, rtol=1e-4)
 
 
 def test_chosen_rows_have_tiles_of_their_own(world: World) -> None:
@@ -140,4 +156,5 @@ def test_tiles_hold_each_row_once_and_are_no_more_than_there_is_room_for() -> No
             tiles = tiles_of(slots, blocks)
             assert tiles.shape[1] == RECORD and len(tiles) <= max_tiles(count, num_slots)
             found = {int(row): (int(tile[0]), int(tile[1])) for tile in tiles for row in tile[2:] if row >= 0}
-            assert found == {row: (slot, blocks[slot]) for row, slot in enumerate(slots.tolist()) if slot >= 0}
+            assert found == {row: (slot, blocks[slot] if slot >= 0 else 0) for row, slot in enumerate(slots.tolist())}
+            assert tiles[:, 0].tolist() == sorted(tiles[:, 0].tolist(), key=lambda slot: (slot < 0, slot))

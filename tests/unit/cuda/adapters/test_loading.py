@@ -49,7 +49,7 @@ class World:
     def __init__(self) -> None:
         self.bank = torch.zeros(3, WIDTH)
         self.lane = HeldLane()
-        self.loading = SlotLoading(self.bank, lambda: self.lane)
+        self.loading = SlotLoading(self.bank, self.lane)
 
     def arrive(self, *slots: int) -> None:
         self.loading.arrive(slots)

@@ -1,8 +1,12 @@
 import pytest
+import torch
 
+from chairlift.config.model import uniform_model
+from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKey, GraphKeys, ladder, max_tiles
+from chairlift.runner.memory.sizing import limits_without_pool
 
 
 def make_limits(max_running: int, max_model_len: int, max_step_tokens: int = 4096) -> Limits:
@@ -91,6 +95,16 @@ def test_steps_with_prompts_are_prepared_behind_decodes() -> None:
         for num_rows in (0, 16, 64):
             assert {keys.of(count, min(count, num_rows), context, 1, 1) for context in (0, 4096)} <= set(prompts)
     assert len(keys.likely) < MAX_GRAPHS
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_what_is_likely_by_default_can_be_kept(has_groups: bool) -> None:
+    model = uniform_model(
+        architecture="LlamaForCausalLM", hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=4, head_dim=16,
+        intermediate_size=64, vocab_size=64, max_model_len=40960, rms_norm_eps=1e-5, rope_theta=10000.0,
+    )  # fmt: skip
+    limits = limits_without_pool(Settings(), model, torch.device("cuda"))
+    assert len(GraphKeys(limits, has_groups, exact=False).likely) < MAX_GRAPHS
 
 
 def test_no_other_step_takes_more_than_the_largest() -> None:

@@ -16,6 +16,7 @@ from chairlift.config.tensors import layer_tensors
 ROWS = 16  # of a tile, as in kernels.py
 RANKS = 16  # of a block
 RECORD = 2 + ROWS  # of a tile
+TURNS = 2  # of a program of `up`
 Words = NDArray[np.int32]
 
 
@@ -58,17 +59,18 @@ def slot_numbers(config: ModelConfig, max_rank: int) -> int:
 
 
 def max_tiles(num_rows: int, num_slots: int) -> int:
-    """Of so many rows: each slot has one that is not full at most."""
-    return min(num_rows, num_rows // ROWS + num_slots)
+    """Of so many rows: each slot, and the rows without one, have one that is not full at most."""
+    return min(num_rows, num_rows // ROWS + num_slots + 1)
 
 
 def tiles_of(slots: Words, blocks: Sequence[int]) -> Words:
-    """[N, RECORD]: the rows of each slot in tiles, in order; -1: no row. slots: of each row, -1: none; blocks: of
-    ranks, by slot."""
+    """[N, RECORD]: the rows of each slot in tiles, in order, those without one last; -1: no row. slots: of each row,
+    -1: none; blocks: of ranks, by slot."""
     tiles = []
-    for slot in np.unique(slots[slots >= 0]).tolist():
+    for slot in sorted(np.unique(slots).tolist(), key=lambda slot: (slot < 0, slot)):
         rows = np.flatnonzero(slots == slot)
         own = np.full((-(-len(rows) // ROWS), ROWS), -1, np.int32)
         own.reshape(-1)[: len(rows)] = rows
-        tiles.append(np.column_stack([np.tile(np.array([slot, blocks[slot]], np.int32), (len(own), 1)), own]))
+        head = np.array([slot, blocks[slot] if slot >= 0 else 0], np.int32)
+        tiles.append(np.column_stack([np.tile(head, (len(own), 1)), own]))
     return np.concatenate(tiles).astype(np.int32) if tiles else np.zeros((0, RECORD), np.int32)

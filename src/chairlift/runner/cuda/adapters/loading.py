@@ -8,7 +8,7 @@ order of `begin`; it is used after `arrive`. Adapters lie in memory that is not 
 the driver pins some.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -18,18 +18,15 @@ from chairlift.runner.weights.transfer import PIECE, CudaLane, carry
 
 
 class SlotLoading:
-    def __init__(self, bank: Tensor, make_lane: Callable[[], CudaLane] | None) -> None:
-        """`bank`: [slots, numbers]. `make_lane`: to its device, on first use; None: it lies in the host's memory."""
+    def __init__(self, bank: Tensor, lane: CudaLane | None) -> None:
+        """`bank`: [slots, numbers]. `lane`: to its device; None: it lies in the host's memory."""
         self._bank = bank
-        self._make_lane = make_lane
-        self._lane: CudaLane | None = None
+        self._lane = lane
         self._thread = ThreadPoolExecutor(1, "slots")
         self._under_way: dict[int, Future[None]] = {}
 
     def begin(self, slot: int, numbers: Tensor) -> None:
         """Without waiting."""
-        if self._make_lane is not None and self._lane is None:
-            self._lane = self._make_lane()
         after = None if self._lane is None else self._lane.mark()
         self._under_way[slot] = self._thread.submit(self._copy, slot, numbers, after)
 

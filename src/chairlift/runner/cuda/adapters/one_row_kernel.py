@@ -14,6 +14,7 @@ import triton.language as tl
 from chairlift.runner.cuda.adapters.kernels import RANKS
 from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 from chairlift.runner.cuda.kernels import activated
+from chairlift.runner.cuda.one_row.product_kernel import first_stretch, multiply
 
 
 @triton.jit
@@ -52,10 +53,10 @@ def adapted_row_kernel(
         places = program * (LINES // 2) + lines // 2 + lines % 2 * num_outputs  # the two of an output side by side
         is_line = places - lines % 2 * num_outputs < num_outputs
     launch_dependents(IS_DEPENDENT)
-    weights = _first_stretch(weight, places, is_line, WIDTH, STRETCH)
+    weights = first_stretch(weight, places, is_line, WIDTH, STRETCH)
     slot, num_blocks = _read_slot(tiles)
     wait_for_previous(IS_DEPENDENT)
-    sums = _products(x, weight, places, is_line, weights, WIDTH, STRETCH)
+    sums = multiply(x, weight, places, is_line, weights, WIDTH, STRETCH)
     rank = num_blocks * RANKS
     part = (places >= FIRST).to(tl.int32) + (places >= FIRST + SECOND).to(tl.int32)
     ranks = tl.arange(0, RANKS)[None, :]
@@ -84,26 +85,3 @@ def _read_slot(tiles):
     """-> the row's slot and its blocks of ranks, 0 where it has no adapter"""
     slot = tl.load(tiles).to(tl.int64)
     return tl.maximum(slot, 0), tl.where((slot >= 0) & (tl.load(tiles + 2) >= 0), tl.load(tiles + 1), 0)
-
-
-@triton.jit
-def _first_stretch(weight, rows, is_row, WIDTH: tl.constexpr, STRETCH: tl.constexpr):
-    columns = tl.arange(0, STRETCH)[None, :]
-    place = weight + rows[:, None].to(tl.int64) * WIDTH + columns
-    return tl.load(place, mask=is_row[:, None] & (columns < WIDTH), other=0.0, eviction_policy="evict_first")
-
-
-@triton.jit
-def _products(x, weight, rows, is_row, first, WIDTH: tl.constexpr, STRETCH: tl.constexpr):
-    """x times some rows of the weight, of which the first stretch is there -> [rows, STRETCH], yet to be added up"""
-    columns = tl.arange(0, STRETCH)
-    from_weight = weight + rows[:, None].to(tl.int64) * WIDTH + columns[None, :]
-    values = tl.load(x + columns, mask=columns < WIDTH, other=0.0)
-    sums = first.to(tl.float32) * values.to(tl.float32)[None, :]
-    for low in tl.static_range(STRETCH, WIDTH, STRETCH):
-        is_column = low + columns < WIDTH
-        mask = is_row[:, None] & is_column[None, :]
-        part = tl.load(from_weight + low, mask=mask, other=0.0, eviction_policy="evict_first")
-        values = tl.load(x + low + columns, mask=is_column, other=0.0)
-        sums += part.to(tl.float32) * values.to(tl.float32)[None, :]
-    return sums

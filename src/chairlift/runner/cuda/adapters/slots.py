@@ -15,13 +15,14 @@ from torch import Tensor
 from chairlift.config.adapters.adapter import AdapterSpec
 from chairlift.config.model import ModelConfig
 from chairlift.core.plan import AdapterSlot
-from chairlift.runner.adapters.low_rank import MatrixKey, read_matrices
+from chairlift.runner.adapters.low_rank import MatrixKey, opened, read_part, scaled
 from chairlift.runner.adapters.store import AdapterStore
-from chairlift.runner.cuda.adapters.kernels import low_kernel, up_kernel
+from chairlift.runner.cuda.adapters.kernels import gated_up_kernel, low_kernel, up_kernel
 from chairlift.runner.cuda.adapters.layout import (
     RANKS,
     RECORD,
     ROWS,
+    TURNS,
     MatrixPlace,
     SlotLayout,
     Words,
@@ -33,17 +34,14 @@ from chairlift.runner.cuda.adapters.layout import (
 from chairlift.runner.cuda.adapters.loading import SlotLoading
 from chairlift.runner.cuda.adapters.one_row_kernel import adapted_row_kernel, low_row_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
-from chairlift.runner.cuda.one_row.product import stretch
+from chairlift.runner.cuda.one_row.product import LINES, stretch
 from chairlift.runner.cuda.step.memory import pinned_ring
 from chairlift.runner.weights.transfer import CudaLane
 
 _STRETCH = 2048  # bytes of a row, of a program: more take more shared memory than all GPUs have
-_ROW_LINES = 2  # of the base's weight, of a program, for a single row
-# Of a thread, for a single row, by the columns that it reads at a time: as many programs as of the plain kernel then
-# share a processor.
-_ROW_REGISTERS = {2048: 56, 4096: 128}
-_OUTPUTS = 128  # of a program
-_PROGRAMS = 1056  # at least, where there are as many tiles: they fill a large GPU
+_OUTPUTS = 256  # of a turn of `up`
+_REGISTERS = 128  # of a thread: as many programs then share a processor
+_GATED_OUTPUTS = 128
 _FEW = 64  # rows of a step whose kernels are launched before those ahead have finished
 
 
@@ -64,14 +62,15 @@ def make_flat_adapter(spec: AdapterSpec, config: ModelConfig, dtype: torch.dtype
     blocks = num_blocks(max(part.rank for part in spec.parts))
     rank = blocks * RANKS
     numbers = torch.zeros(layout.num_units * rank, dtype=dtype)
-    for key, parts in read_matrices(spec, dtype).items():
-        place = layout.matrices[key]
-        firsts = np.cumsum((0, *place.heights)).tolist()
-        downs = numbers[place.down * rank :][: place.width * len(place.heights) * rank].view(-1, rank, place.width)
-        ups = numbers[place.up * rank :][: firsts[-1] * rank].view(-1, rank)
-        for part in parts:
-            downs[firsts.index(part.first), : len(part.down)] = part.down
-            ups[part.first : part.first + len(part.up), : len(part.down)] = part.up
+    with opened(spec) as file:
+        for part in spec.parts:
+            place, first = layout.matrices[part.place.layer, part.place.role], part.place.first
+            down, up = read_part(file, part)
+            number = np.cumsum((0, *place.heights)).tolist().index(first)  # of the part
+            downs = numbers[(place.down + number * place.width) * rank :][: part.rank * place.width]
+            downs.view(part.rank, place.width).copy_(down)
+            ups = numbers[(place.up + first) * rank :][: len(up) * rank]
+            ups.view(-1, rank)[:, : part.rank].copy_(scaled(up, part.factor, dtype))
     return FlatAdapter(numbers, blocks)
 
 
@@ -89,7 +88,7 @@ class CudaSlots:
         self._stretch = _STRETCH // dtype.itemsize
         self._bank = torch.zeros(num_slots, size, dtype=dtype, device=device)
         self._blocks = [0] * num_slots  # of ranks
-        self._loading = SlotLoading(self._bank, (lambda: CudaLane(device)) if device.type == "cuda" else None)
+        self._loading = SlotLoading(self._bank, CudaLane(device) if device.type == "cuda" else None)
         most = max_tiles(max_rows, num_slots)
         places = self._layout.matrices.values()
         width = max(len(place.heights) * self._splits(place) for place in places) * self._max_blocks * ROWS * RANKS
@@ -123,18 +122,16 @@ class CudaSlots:
         """x [1, in], matrix [out, in] -> [1, out] with what the row's adapter adds. An activation: as `gated`."""
         place, num_outputs = self._layout.matrices[key], len(matrix) // (2 if activation else 1)
         parts, size, tiles = len(place.heights), self._bank.shape[1], self._tiles[is_chosen]
-        columns = stretch(place.width)
         low_row_kernel[(parts * self._max_blocks * RANKS,)](
             x, tiles, self._bank, self._partials, size, place.down,
             PARTS=parts, WIDTH=place.width, num_warps=8, **dependent(True),
         )  # fmt: skip
         out = torch.empty(1, num_outputs, dtype=x.dtype, device=x.device)
         first, second, third = (*place.heights, 0, 0)[:3]
-        adapted_row_kernel[(triton.cdiv(len(matrix), _ROW_LINES),)](
+        adapted_row_kernel[(triton.cdiv(len(matrix), LINES),)](
             x, matrix, bias, tiles, self._bank, self._partials, out, num_outputs, size, place.up,
-            FIRST=first, SECOND=second, THIRD=third, WIDTH=place.width, STRETCH=columns, LINES=_ROW_LINES,
-            ACTIVATION=activation, HAS_BIAS=bias is not None, num_warps=4, maxnreg=_ROW_REGISTERS.get(columns),
-            **dependent(True),
+            FIRST=first, SECOND=second, THIRD=third, WIDTH=place.width, STRETCH=stretch(place.width), LINES=LINES,
+            ACTIVATION=activation, HAS_BIAS=bias is not None, num_warps=4, **dependent(True),
         )  # fmt: skip
         return out
 
@@ -160,12 +157,26 @@ class CudaSlots:
         place, num_rows = self._layout.matrices[key], len(out)
         if size := max_tiles(num_rows, self._num_slots):
             first, second, third = (*place.heights, 0, 0)[:3]
-            pieces = sum(triton.cdiv(height, _OUTPUTS) for height in place.heights)
-            up_kernel[(pieces * min(size, triton.cdiv(_PROGRAMS, pieces)),)](
-                out, self._tiles[is_chosen], self._bank, self._partials, num_rows, size, self._bank.shape[1], place.up,
+            strips = sum(triton.cdiv(height, _OUTPUTS * TURNS) for height in place.heights)
+            up_kernel[(size * strips,)](
+                out, self._tiles[is_chosen], self._bank, self._partials, num_rows, self._bank.shape[1], place.up,
                 FIRST=first, SECOND=second, THIRD=third, SPLITS=self._splits(place), MAX_BLOCKS=self._max_blocks,
-                OUTPUTS=_OUTPUTS, num_warps=4, num_stages=1, **dependent(num_rows <= _FEW),
+                OUTPUTS=_OUTPUTS, num_warps=4, num_stages=1, maxnreg=_REGISTERS, **dependent(num_rows <= _FEW),
             )  # fmt: skip
+
+    def activate_up(self, key: MatrixKey, is_chosen: bool, product: Tensor, activation: str) -> Tensor:
+        """As `add_up`, then activation(first half) * second half. Rows of padding: undefined."""
+        place, num_rows = self._layout.matrices[key], len(product)
+        width = place.heights[0]
+        out = product.new_empty(num_rows, width)
+        if size := max_tiles(num_rows, self._num_slots):
+            gated_up_kernel[(size * triton.cdiv(width, _GATED_OUTPUTS * TURNS),)](
+                product, out, self._tiles[is_chosen], self._bank, self._partials, num_rows, self._bank.shape[1],
+                place.up,
+                WIDTH=width, SPLITS=self._splits(place), MAX_BLOCKS=self._max_blocks, OUTPUTS=_GATED_OUTPUTS,
+                ACTIVATION=activation, num_warps=4, num_stages=1, **dependent(num_rows <= _FEW),
+            )  # fmt: skip
+        return out
 
     def _splits(self, place: MatrixPlace) -> int:
         """Stretches of columns."""

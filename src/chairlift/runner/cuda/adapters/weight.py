@@ -29,9 +29,12 @@ class CudaAdaptedWeight(AdaptedWeight):
         return self.slots.multiply_row(self.key, self.is_chosen, x, self.base.matrix, self.base.bias)
 
     def gated(self, x: Tensor, activation: str) -> Tensor | None:
-        if not is_one_row(x) or self.base.bias is not None:
-            return None
-        return self.slots.multiply_row(self.key, self.is_chosen, x, self.base.matrix, None, activation)
+        if is_one_row(x):
+            if self.base.bias is not None:
+                return None
+            return self.slots.multiply_row(self.key, self.is_chosen, x, self.base.matrix, None, activation)
+        self.slots.multiply_low(self.key, self.is_chosen, x)
+        return self.slots.activate_up(self.key, self.is_chosen, self.base.linear(x), activation)
 
 
 def adapted(decoder: Decoder, slots: CudaSlots) -> Decoder:

@@ -1,6 +1,7 @@
 """The matrix product of a single row in Triton.
 
-A program walks the weights of some outputs in long stretches; sums of a stretch stay apart until the end.
+A program has asked for the weights of its outputs, or for a long stretch of them, before the previous kernel has ended.
+Sums of a stretch stay apart until the end.
 Without torch: kernels are compiled by processes that do not wait for it.
 """
 
@@ -19,10 +20,11 @@ def one_row_kernel(
 ):  # fmt: skip
     """x [WIDTH], weight [num_outputs, WIDTH], scales, bias [num_outputs] -> out [num_outputs]"""
     launch_dependents(IS_DEPENDENT)
-    wait_for_previous(IS_DEPENDENT)
     outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     is_output = outputs < num_outputs
-    total = multiply(x, weight, outputs, is_output, WIDTH, OUTPUTS, STRETCH)
+    weights = first_stretch(weight, outputs, is_output, WIDTH, STRETCH)
+    wait_for_previous(IS_DEPENDENT)
+    total = tl.sum(multiply(x, weight, outputs, is_output, weights, WIDTH, STRETCH), axis=1)
     if HAS_SCALES:
         total *= tl.load(scales + outputs, mask=is_output, other=0.0)
     if HAS_BIAS:
@@ -38,10 +40,13 @@ def gated_kernel(
 ):  # fmt: skip
     """x [WIDTH], weight [2 * num_outputs, WIDTH] -> activation(first half of products) * second half [num_outputs]"""
     launch_dependents(IS_DEPENDENT)
-    wait_for_previous(IS_DEPENDENT)
     rows = tl.arange(0, 2 * OUTPUTS)  # the two of an output side by side
     outputs = tl.program_id(0) * OUTPUTS + rows // 2
-    total = multiply(x, weight, outputs + rows % 2 * num_outputs, outputs < num_outputs, WIDTH, 2 * OUTPUTS, STRETCH)
+    is_row = outputs < num_outputs
+    rows = outputs + rows % 2 * num_outputs
+    weights = first_stretch(weight, rows, is_row, WIDTH, STRETCH)
+    wait_for_previous(IS_DEPENDENT)
+    total = tl.sum(multiply(x, weight, rows, is_row, weights, WIDTH, STRETCH), axis=1)
     kind = out.dtype.element_ty
     # Rounded before they are multiplied, as where the products are kept.
     gate, up = tl.split(tl.reshape(total.to(kind).to(tl.float32), [OUTPUTS, 2]))
@@ -50,15 +55,24 @@ def gated_kernel(
 
 
 @triton.jit
-def multiply(x, weight, rows, is_row, WIDTH: tl.constexpr, ROWS: tl.constexpr, STRETCH: tl.constexpr):
-    """x times some rows of the weight -> [ROWS]"""
+def first_stretch(weight, rows, is_row, WIDTH: tl.constexpr, STRETCH: tl.constexpr):
+    """Of some rows of the weight, [rows, STRETCH]"""
+    columns = tl.arange(0, STRETCH)[None, :]
+    place = weight + rows[:, None].to(tl.int64) * WIDTH + columns
+    return tl.load(place, mask=is_row[:, None] & (columns < WIDTH), other=0.0, eviction_policy="evict_first")
+
+
+@triton.jit
+def multiply(x, weight, rows, is_row, first, WIDTH: tl.constexpr, STRETCH: tl.constexpr):
+    """x times some rows of the weight, of which the first stretch is there -> [rows, STRETCH], yet to be added up"""
     columns = tl.arange(0, STRETCH)
     place = weight + rows[:, None].to(tl.int64) * WIDTH + columns[None, :]
-    sums = tl.zeros([ROWS, STRETCH], dtype=tl.float32)
-    for low in tl.static_range(0, WIDTH, STRETCH):
+    values = tl.load(x + columns, mask=columns < WIDTH, other=0.0)
+    sums = first.to(tl.float32) * values.to(tl.float32)[None, :]
+    for low in tl.static_range(STRETCH, WIDTH, STRETCH):
         is_column = low + columns < WIDTH
         mask = is_row[:, None] & is_column[None, :]
-        part = tl.load(place + low, mask=mask, other=0.0, eviction_policy="evict_first")  # [ROWS, STRETCH]
+        part = tl.load(place + low, mask=mask, other=0.0, eviction_policy="evict_first")
         values = tl.load(x + low + columns, mask=is_column, other=0.0)
         sums += part.to(tl.float32) * values.to(tl.float32)[None, :]
-    return tl.sum(sums, axis=1)
+    return sums

@@ -16,6 +16,7 @@ from chairlift.runner.cuda.step.layout import QUERIES
 
 MAX_GRAPHS = 256  # kept at once
 _LIKELY_CONTEXT = 4096  # longer ones are captured when they come
+_CROWDED = 256  # the same, where very many rows decode
 # Where cuBLAS multiplies well, by measuring on an H200: 448 rows take a third longer than 456 there.
 # `benchmarks/gpu/rungs.py` measures it and finds these.
 _SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 104, 136, 152, 184, 200, 216, 256, 280, 312, 344, 376, 408, 456, 512)
@@ -118,7 +119,8 @@ class GraphKeys:
         """Of any number, short contexts first."""
         rungs = [rung for last, rung in pairwise((0, *self.ladder)) if last < max_running]
         contexts = [1 << power for power in range(min(self._longest, _LIKELY_CONTEXT).bit_length())]
-        return (GraphKey(rung, rung, self.tiling_of(rung, each), 0, rung) for each in contexts for rung in rungs)
+        pairs = [(rung, each) for each in contexts for rung in rungs if rung <= _SMALL[-1] or each <= _CROWDED]
+        return (GraphKey(rung, rung, self.tiling_of(rung, each), 0, rung) for rung, each in pairs)
 
     def _prompts(self) -> Iterable[GraphKey]:
         """Beside few decodes and some; long ones last."""
