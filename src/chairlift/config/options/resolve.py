@@ -156,7 +156,8 @@ def _parse(given: Mapping[str, object], said: Callable[[str], str], sections: It
         try:
             values[name] = _BY_NAME[name].parse(value)
         except ValueError as error:
-            raise InvalidConfig(f"{said(name)} {error}, got {shown(value)}") from error
+            found = ", ".join(map(shown, value)) if isinstance(value, list) else shown(value)
+            raise InvalidConfig(f"{said(name)} {error}, got {found}") from error
     return values
 
 

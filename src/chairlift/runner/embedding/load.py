@@ -62,7 +62,9 @@ def limits_of(settings: Settings, config: ModelConfig, embedding: EmbeddingConfi
     """An input has a token after it, which ends its request: so the limit is one more than the longest input."""
     max_len = settings.max_model_len or embedding.max_len
     if max_len > config.max_model_len:
-        raise InvalidConfig(f"max_model_len {max_len} is more than the model's context of {config.max_model_len}")
+        raise InvalidConfig(
+            f"max_model_len {max_len} is more than the model's context of {config.max_model_len}; lower --max-model-len"
+        )
     step_tokens = settings.max_step_tokens or max(_STEP_TOKENS.get(device.type, 512), settings.max_running or 1)
     max_running = settings.max_running or min(_MAX_RUNNING.get(device.type, 256), step_tokens)
     return Limits(

@@ -116,5 +116,7 @@ def _max_model_len(settings: Settings, config: ModelConfig) -> int:
     if wanted > config.max_model_len:
         if settings.compat.can_clip_max_model_len:
             return config.max_model_len
-        raise InvalidConfig(f"max_model_len {wanted} is more than the model's context of {config.max_model_len}")
+        raise InvalidConfig(
+            f"max_model_len {wanted} is more than the model's context of {config.max_model_len}; lower --max-model-len"
+        )
     return wanted

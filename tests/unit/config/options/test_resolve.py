@@ -89,6 +89,7 @@ def test_a_share_of_the_memory_is_above_0_and_at_most_1() -> None:
         ({"prefix_cache": "perhaps"}, "--prefix-cache must be true or false"),
         ({"tokenizer": "/no/such/file"}, "--tokenizer must be an existing file or folder"),
         ({"model": " "}, "--model must be text"),
+        ({"lora": ["a=/no/such/folder", "b=/nor/this"]}, "for a, got 'a=/no/such/folder', 'b=/nor/this'"),
         ({"num_blocks": 4, "kv_memory": "1GB"}, "num_blocks and kv_memory"),
         ({"max_step_tokens": 4, "max_running": 8}, "max_step_tokens 4 must be at least max_running 8"),
         ({"exact": True, "kv_dtype": "fp8"}, "use --kv-dtype auto, or leave --exact out"),

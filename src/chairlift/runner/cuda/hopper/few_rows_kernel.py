@@ -26,7 +26,7 @@ from chairlift.runner.cuda.hopper.gluon import LINE, barrier
 OUTPUTS = gl.constexpr(64)  # lines of the weight that tensor cores take at once
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["num_rows"])
 def few_rows_kernel(
     x, weight, bias, out, partials, counters, num_rows, num_outputs, num_stretches,
     ROWS: gl.constexpr, LINES: gl.constexpr, STRETCH: gl.constexpr, SPLITS: gl.constexpr, STAGES: gl.constexpr,
