@@ -37,7 +37,7 @@ class Profile:
     dtype: str
     vocab_size: int
     max_model_len: int
-    max_running: int  # the default limits of a live run on this device
+    max_running: int  # limits of a run that asks for none: those that it was calibrated with
     max_step_tokens: int
     kv_token_bytes: int  # in a block; where layers have windows, of one group of them
     kv_memory: int  # bytes

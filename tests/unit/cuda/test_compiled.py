@@ -136,7 +136,7 @@ for is_mxfp4 in (False, True):
 parts = {"FIRST": 4096, "SECOND": 1024, "THIRD": 1024}
 check(low_kernel, WIDTH=4096, PARTS=3, MAX_BLOCKS=4, STRETCH=1024, **dependent)
 check(up_kernel, **parts, SPLITS=11, MAX_BLOCKS=4, OUTPUTS=256, **dependent)
-check(gated_up_kernel, WIDTH=11008, SPLITS=4, MAX_BLOCKS=4, OUTPUTS=128, ACTIVATION="silu", **dependent)
+check(gated_up_kernel, WIDTH=11008, PARTS=2, SPLITS=4, MAX_BLOCKS=4, OUTPUTS=128, ACTIVATION="silu", **dependent)
 check(low_row_kernel, WIDTH=5000, PARTS=3, **dependent)
 row = {"WIDTH": 4096, "STRETCH": 1024, **dependent}
 check(adapted_row_kernel, **parts, **row, LINES=2, ACTIVATION="", HAS_BIAS=True)

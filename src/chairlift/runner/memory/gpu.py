@@ -49,9 +49,9 @@ class GpuMemory:
         fitting = with_step(limits, footprint.num_tokens)
         if fitting != limits:
             _log.warning(
-                "steps of %d tokens at the end of a context of %d take too much memory: max_step_tokens is %d; lower "
-                "--max-model-len for larger ones",
-                limits.max_step_tokens, limits.max_model_len, fitting.max_step_tokens,
+                "steps of %d tokens and %d requests at the end of a context of %d take too much memory: "
+                "max_step_tokens is %d; lower --max-model-len or --max-running for larger ones",
+                limits.max_step_tokens, limits.max_running, limits.max_model_len, fitting.max_step_tokens,
             )  # fmt: skip
         if footprint.num_graphs < MAX_GRAPHS:
             _log.warning(

@@ -13,20 +13,23 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.moving import host_blocks_of, host_blocks_to_move
 from chairlift.runner.machine import hardware
+from chairlift.runner.memory.gpu import SHARE
 
 _MIB = 2**20
 _EMBEDDED_KV_BYTES = 1024 * _MIB
-# Requests and tokens of a step by default: beyond these a step only takes longer.
-_MAX_RUNNING = defaultdict(lambda: 128, cuda=1024)
+# Requests and tokens of a step by default: beyond these a step only takes longer. A large GPU takes twice the requests
+# of others, whose logits would take much of what they have for keys and values.
+_MAX_RUNNING = defaultdict(lambda: 128, cuda=512)
+_LARGE = 64 * 2**30  # bytes of a GPU that may be used
 _MAX_STEP_TOKENS = defaultdict(lambda: 512, cuda=4096)
 
 
 def limits_without_pool(
-    settings: Settings, config: ModelConfig, device: torch.device, can_group: bool = True
+    settings: Settings, config: ModelConfig, device: torch.device, can_group: bool = True, memory: int | None = None
 ) -> Limits:
-    """The limits that do not depend on memory; the pool is a single block. can_group: the runner can release what lies
-    behind windows."""
-    max_running = settings.max_running or min(_MAX_RUNNING[device.type], settings.max_step_tokens or 1 << 30)
+    """The limits that do not depend on the memory left by a model; the pool is a single block. can_group: the runner
+    can release what lies behind windows. memory: of a GPU that is elsewhere."""
+    max_running = settings.max_running or _max_running(settings, device, memory)
     max_model_len = _max_model_len(settings, config)
     groups = kv_groups(config, can_group)
     has_windows = 0 < groups.window < max_model_len  # else nothing is ever behind one
@@ -42,6 +45,14 @@ def limits_without_pool(
         num_window_groups=groups.num_window_groups * has_windows,
         num_adapter_slots=settings.max_loras if settings.has_adapters else 0,
     )
+
+
+def _max_running(settings: Settings, device: torch.device, memory: int | None) -> int:
+    most = _MAX_RUNNING[device.type]
+    if device.type == "cuda":
+        memory = hardware.total_memory(device) if memory is None else memory
+        most *= 2 if (settings.memory or SHARE) * memory >= _LARGE else 1
+    return min(most, settings.max_step_tokens or most)
 
 
 def with_pool(

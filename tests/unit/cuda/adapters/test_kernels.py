@@ -18,6 +18,7 @@ from chairlift.runner.cuda.adapters import slots
 from chairlift.runner.cuda.adapters.layout import RECORD, max_tiles, slot_layout, tiles_of
 from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter, make_flat_adapter
 from fakes.adapters import SHAPES, write_adapter
+from fakes.exact_world import CONFIGS
 from fakes.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.skipif(
@@ -89,6 +90,7 @@ def test_what_adapters_add_is_activated_in_one_kernel_also_where_rows_have_none(
     numbers = [0, 2, 0, 3, 1, *[0] * 17, 2]
     place, key = slot_layout(world.config).matrices[1, "gate_up"], (1, "gate_up")
     x, product = torch.randn(len(numbers), place.width), torch.randn(len(numbers), sum(place.heights))
+    x, product = x / 20, product / 4  # the interpreter's exponential must not overflow
     gate, up = world.expected(key, numbers, x, product).chunk(2, dim=1)
     activate = (
         torch.nn.functional.silu if activation == "silu" else partial(torch.nn.functional.gelu, approximate="tanh")
@@ -97,6 +99,25 @@ def test_what_adapters_add_is_activated_in_one_kernel_also_where_rows_have_none(
     world.slots.multiply_low(key, False, torch.cat([x, torch.randn(3, place.width)]))
     found = world.slots.activate_up(key, False, torch.cat([product, torch.randn(3, product.shape[1])]), activation)
     torch.testing.assert_close(found[: len(numbers)], activate(gate) * up, atol=1e-4, rtol=1e-4)
+
+
+def test_gate_and_up_of_one_tensor_are_activated_as_those_of_two() -> None:
+    config, key = CONFIGS["phi3"], (0, "gate_up")
+    place = slot_layout(config).matrices[key]
+    assert len(place.heights) == 1
+    store: AdapterStore[FlatAdapter] = AdapterStore(
+        lambda path: FlatAdapter(torch.randn(slot_layout(config).num_units * 32) * 0.1, 2), 1 << 30, 32
+    )
+    store.read(1, "1")
+    own = CudaSlots(store, config, torch.float32, CPU, 2, 64)
+    own.load([AdapterSlot(1, 1)])
+    own.send(np.array([1, -1, *[1] * 17], np.int32), 19, None, 0)
+    x, product = torch.randn(19, place.width), torch.randn(19, place.heights[0])
+    own.multiply_low(key, False, x)
+    found = own.activate_up(key, False, product, "silu")
+    own.add(key, False, x, product)
+    gate, up = product.chunk(2, dim=1)
+    torch.testing.assert_close(found, torch.nn.functional.silu(gate) * up, atol=1e-4, rtol=1e-4)
 
 
 def test_chosen_rows_have_tiles_of_their_own(world: World) -> None:

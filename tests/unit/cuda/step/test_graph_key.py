@@ -103,7 +103,7 @@ def test_what_is_likely_by_default_can_be_kept(has_groups: bool) -> None:
         architecture="LlamaForCausalLM", hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=4, head_dim=16,
         intermediate_size=64, vocab_size=64, max_model_len=40960, rms_norm_eps=1e-5, rope_theta=10000.0,
     )  # fmt: skip
-    limits = limits_without_pool(Settings(), model, torch.device("cuda"))
+    limits = limits_without_pool(Settings(), model, torch.device("cuda"), memory=80 << 30)
     assert len(GraphKeys(limits, has_groups, exact=False).likely) < MAX_GRAPHS
 
 

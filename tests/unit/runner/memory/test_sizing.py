@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from chairlift.config.model import uniform_model
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
-from chairlift.runner.memory.sizing import lowered, with_pool
+from chairlift.runner.memory.sizing import limits_without_pool, lowered, with_pool
 
 MIB = 2**20
 GIB = 2**30
@@ -54,3 +57,19 @@ def test_a_length_that_was_asked_for_is_refused_where_the_pool_does_not_hold_it(
         pool(OTHER, GIB, num_blocks=100, max_model_len=8192)
     clipped = pool(OTHER, GIB, num_blocks=100, max_model_len=8192, compat=LlmServing(can_clip_max_model_len=True))
     assert clipped.max_model_len == 1600
+
+
+@pytest.mark.parametrize(
+    ("gib", "given", "wanted"),
+    [
+        (24, {}, 512), (80, {}, 1024), (80, {"memory": 0.5}, 512), (80, {"max_running": 7}, 7),
+        (80, {"max_step_tokens": 700}, 700), (24, {"max_step_tokens": 700}, 512),
+    ],
+)  # fmt: skip
+def test_large_gpus_run_more_requests_at_once(gib: int, given: dict[str, Any], wanted: int) -> None:
+    model = uniform_model(
+        architecture="LlamaForCausalLM", hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=4, head_dim=16,
+        intermediate_size=64, vocab_size=64, max_model_len=512, rms_norm_eps=1e-5, rope_theta=10000.0,
+    )  # fmt: skip
+    limits = limits_without_pool(Settings(**given), model, torch.device("cuda"), memory=gib << 30)
+    assert limits.max_running == wanted

@@ -108,11 +108,11 @@ def up_kernel(
 @triton.jit(do_not_specialize=["num_rows"])
 def gated_up_kernel(
     product, out, tiles, bank, partials, num_rows, slot_size, up_units,
-    WIDTH: tl.constexpr, SPLITS: tl.constexpr, MAX_BLOCKS: tl.constexpr, OUTPUTS: tl.constexpr,
+    WIDTH: tl.constexpr, PARTS: tl.constexpr, SPLITS: tl.constexpr, MAX_BLOCKS: tl.constexpr, OUTPUTS: tl.constexpr,
     ACTIVATION: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """product [num_rows, 2 * WIDTH], of two parts -> out [num_rows, WIDTH]: activation(first half of the sum) * second
-    half. Rows without an adapter have tiles too."""
+    """product [num_rows, 2 * WIDTH], of two parts or of one that is both -> out [num_rows, WIDTH]: activation(first
+    half of the sum) * second half. Rows without an adapter have tiles too."""
     STRIP: tl.constexpr = OUTPUTS * TURNS
     STRIPS: tl.constexpr = (WIDTH + STRIP - 1) // STRIP
     tile = tl.program_id(0) // STRIPS
@@ -133,7 +133,7 @@ def gated_up_kernel(
     gates = tl.load(source, mask=is_row & (outputs < WIDTH), other=0.0)
     rests = tl.load(source + WIDTH, mask=is_row & (outputs < WIDTH), other=0.0)
     kind = gates.dtype
-    gate_place, rest_place = 2 * tile * MAX_BLOCKS, (2 * tile + 1) * MAX_BLOCKS
+    gate_place, rest_place = tile * PARTS * MAX_BLOCKS, (tile * PARTS + PARTS - 1) * MAX_BLOCKS
     gate_low = _low(partials, gate_place, slot >= 0, SPLITS).to(kind)
     rest_low = _low(partials, rest_place, slot >= 0, SPLITS).to(kind)
     for turn in tl.static_range(TURNS):

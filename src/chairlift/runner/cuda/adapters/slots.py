@@ -167,13 +167,14 @@ class CudaSlots:
     def activate_up(self, key: MatrixKey, is_chosen: bool, product: Tensor, activation: str) -> Tensor:
         """As `add_up`, then activation(first half) * second half. Rows of padding: undefined."""
         place, num_rows = self._layout.matrices[key], len(product)
-        width = place.heights[0]
+        width = product.shape[1] // 2
         out = product.new_empty(num_rows, width)
         if size := max_tiles(num_rows, self._num_slots):
             gated_up_kernel[(size * triton.cdiv(width, _GATED_OUTPUTS * TURNS),)](
                 product, out, self._tiles[is_chosen], self._bank, self._partials, num_rows, self._bank.shape[1],
                 place.up,
-                WIDTH=width, SPLITS=self._splits(place), MAX_BLOCKS=self._max_blocks, OUTPUTS=_GATED_OUTPUTS,
+                WIDTH=width, PARTS=len(place.heights), SPLITS=self._splits(place), MAX_BLOCKS=self._max_blocks,
+                OUTPUTS=_GATED_OUTPUTS,
                 ACTIVATION=activation, num_warps=4, num_stages=1, **dependent(num_rows <= _FEW),
             )  # fmt: skip
         return out
