@@ -16,7 +16,6 @@ from chairlift.config.tensors import layer_tensors
 ROWS = 16  # of a tile, as in kernels.py
 RANKS = 16  # of a block
 RECORD = 2 + ROWS  # of a tile
-TURNS = 2  # of a program of `up`
 Words = NDArray[np.int32]
 
 

@@ -17,12 +17,11 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.plan import AdapterSlot
 from chairlift.runner.adapters.low_rank import MatrixKey, opened, read_part, scaled
 from chairlift.runner.adapters.store import AdapterStore
-from chairlift.runner.cuda.adapters.kernels import gated_up_kernel, low_kernel, up_kernel
+from chairlift.runner.cuda.adapters.kernels import TURNS, gated_up_kernel, low_kernel, up_kernel
 from chairlift.runner.cuda.adapters.layout import (
     RANKS,
     RECORD,
     ROWS,
-    TURNS,
     MatrixPlace,
     SlotLayout,
     Words,
@@ -157,7 +156,7 @@ class CudaSlots:
         place, num_rows = self._layout.matrices[key], len(out)
         if size := max_tiles(num_rows, self._num_slots):
             first, second, third = (*place.heights, 0, 0)[:3]
-            strips = sum(triton.cdiv(height, _OUTPUTS * TURNS) for height in place.heights)
+            strips = sum(triton.cdiv(height, _OUTPUTS * TURNS.value) for height in place.heights)
             up_kernel[(size * strips,)](
                 out, self._tiles[is_chosen], self._bank, self._partials, num_rows, self._bank.shape[1], place.up,
                 FIRST=first, SECOND=second, THIRD=third, SPLITS=self._splits(place), MAX_BLOCKS=self._max_blocks,
@@ -170,7 +169,7 @@ class CudaSlots:
         width = product.shape[1] // 2
         out = product.new_empty(num_rows, width)
         if size := max_tiles(num_rows, self._num_slots):
-            gated_up_kernel[(size * triton.cdiv(width, _GATED_OUTPUTS * TURNS),)](
+            gated_up_kernel[(size * triton.cdiv(width, _GATED_OUTPUTS * TURNS.value),)](
                 product, out, self._tiles[is_chosen], self._bank, self._partials, num_rows, self._bank.shape[1],
                 place.up,
                 WIDTH=width, PARTS=len(place.heights), SPLITS=self._splits(place), MAX_BLOCKS=self._max_blocks,
