@@ -34,17 +34,19 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.layout import RANKS, num_blocks, slot_layout
-from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter
+from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter
+from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.runner import CudaRunner
 
 _MIX = 256  # requests
 _LAYERS = 8  # whose kernels are timed in turn
 
 
-def random_store(config: ModelConfig, rank: int, max_rank: int, count: int) -> AdapterStore[FlatAdapter]:
+def random_store(config: ModelConfig, rank: int, max_rank: int, count: int) -> AdapterStore[SlotAdapter]:
     size = slot_layout(config).num_units * num_blocks(rank) * RANKS
     numbers = (torch.randn(size, dtype=torch.float32) * 0.01).to(DTYPE)  # all have the same numbers
-    store: AdapterStore[FlatAdapter] = AdapterStore(lambda _: FlatAdapter(numbers, num_blocks(rank)), 1 << 50, max_rank)
+    flat = SlotAdapter((Placed(numbers.view(-1, RANKS), 0, RANKS),), num_blocks(rank), size, numbers.nbytes)
+    store: AdapterStore[SlotAdapter] = AdapterStore(lambda _: flat, 1 << 50, max_rank)
     for number in range(1, count + 1):
         store.read(number, str(Path(str(number))))
     return store

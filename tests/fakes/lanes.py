@@ -1,9 +1,11 @@
 """Lanes to a device that is host memory."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from chairlift.runner.weights.transfer import NUM_BUFFERS, PIECE, CudaLane
+from chairlift.runner.weights.transfer import NUM_BUFFERS, PIECE, CudaLane, Launch
 
 
 class LateLane(CudaLane):
@@ -12,7 +14,14 @@ class LateLane(CudaLane):
     def __init__(self) -> None:
         self.num_pieces = 0
         self._buffers = [torch.empty(PIECE, dtype=torch.uint8) for _ in range(NUM_BUFFERS)]
-        self._in_flight: dict[int, tuple[Tensor, Tensor]] = {}
+        self._in_flight: dict[int, Launch] = {}
+
+    def mark(self) -> Any:
+        return None
+
+    def run(self, launch: Launch) -> Any:
+        launch()
+        return None
 
     def start(self, after: torch.cuda.Event | None = None) -> None:
         assert not self._in_flight
@@ -21,9 +30,9 @@ class LateLane(CudaLane):
         self._fetch(turn)
         return self._buffers[turn]
 
-    def send(self, part: Tensor, turn: int, target: Tensor) -> None:
+    def send(self, turn: int, launch: Launch) -> None:
         assert turn not in self._in_flight
-        self._in_flight[turn] = (part, target)
+        self._in_flight[turn] = launch
         self.num_pieces += 1
 
     def drain(self) -> None:
@@ -32,5 +41,4 @@ class LateLane(CudaLane):
 
     def _fetch(self, turn: int) -> None:
         if turn in self._in_flight:
-            part, target = self._in_flight.pop(turn)
-            target.copy_(part)
+            self._in_flight.pop(turn)()

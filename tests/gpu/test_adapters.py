@@ -16,7 +16,8 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.layout import RANKS, slot_layout
-from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter
+from chairlift.runner.cuda.adapters.pieces import SlotAdapter
+from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.kv_cache import KvCache
@@ -24,6 +25,7 @@ from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.clocks import CountingClock
 from fakes.requests import make_request
+from fakes.slot_adapters import flat_adapter
 
 pytestmark = [
     pytest.mark.gpu,
@@ -40,26 +42,27 @@ SLOTS = {1: 2, 2: 0, 3: 3}
 Rows = dict[tuple[int, int], Tensor]
 
 
-def store_of(config: ModelConfig, dtype: torch.dtype) -> AdapterStore[FlatAdapter]:
+def store_of(config: ModelConfig, dtype: torch.dtype) -> AdapterStore[SlotAdapter]:
     """Random adapters, in the layout of their slots."""
     units = slot_layout(config).num_units
 
-    def read(path: Any) -> FlatAdapter:
+    def read(path: Any) -> SlotAdapter:
         number = int(path.name)
         numbers = torch.randn(units * BLOCKS[number] * RANKS, generator=torch.Generator().manual_seed(number))
-        return FlatAdapter((numbers * 0.02).to(dtype), BLOCKS[number])
+        return flat_adapter((numbers * 0.02).to(dtype), BLOCKS[number])
 
-    store: AdapterStore[FlatAdapter] = AdapterStore(read, 1 << 34, 64)
+    store: AdapterStore[SlotAdapter] = AdapterStore(read, 1 << 34, 64)
     for number in BLOCKS:
         store.read(number, str(number))
     return store
 
 
-def matrices(adapter: FlatAdapter, config: ModelConfig, key: tuple[int, str]) -> list[tuple[int, Tensor, Tensor]]:
+def matrices(adapter: SlotAdapter, config: ModelConfig, key: tuple[int, str]) -> list[tuple[int, Tensor, Tensor]]:
     """First row, A and B of each part, as the layout has them."""
     place, rank = slot_layout(config).matrices[key], adapter.num_blocks * RANKS
-    downs = adapter.numbers[place.down * rank :][: place.width * len(place.heights) * rank].view(-1, rank, place.width)
-    ups = adapter.numbers[place.up * rank :][: sum(place.heights) * rank].view(-1, rank)
+    numbers = adapter.tensors[0].rows.flatten()
+    downs = numbers[place.down * rank :][: place.width * len(place.heights) * rank].view(-1, rank, place.width)
+    ups = numbers[place.up * rank :][: sum(place.heights) * rank].view(-1, rank)
     firsts = np.cumsum((0, *place.heights)).tolist()
     return [
         (first, down.to(DEVICE), up.to(DEVICE))

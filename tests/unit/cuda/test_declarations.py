@@ -41,7 +41,8 @@ NUM_TOKENS = 2
 
 @pytest.mark.long
 @pytest.mark.parametrize("max_running", [1, 2])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 12))])
+# 11: queries that grow with their position, after norms of heads.
+@pytest.mark.parametrize("seed", [0, 11, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 11))])
 def test_logits_are_those_of_the_reference(seed: int, max_running: int) -> None:
     """Alone every token but the prompt's is a single row."""
     config, limits = random_declaration(seed, head_dims=(16, 32)), replace(LIMITS, max_running=max_running)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from chairlift.config.adapters.header import StoredTensor, stored_tensors
+from chairlift.config.adapters.header import ITEMSIZES, Header, StoredTensor, read_header
 from chairlift.config.adapters.peft import PeftConfig, read_peft
 from chairlift.config.families.known import BY_ARCHITECTURE
 from chairlift.config.model import ModelConfig
@@ -23,7 +23,6 @@ from chairlift.core.errors import InvalidConfig
 TENSOR_FILE = "adapter_model.safetensors"
 ROLES = ("qkv", "output", "gate_up", "down")  # of a layer's matrices, as `LayerTensors` has them
 _TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
-_DTYPES = ("F64", "F32", "F16", "BF16")
 _REFUSED = (
     ("lora_embedding_", "adapters of the embedding are not supported"),
     ("lora_magnitude_vector", "DoRA is not supported"),
@@ -61,6 +60,7 @@ class LowRankPart(NamedTuple):
 class AdapterSpec:
     folder: Path
     parts: tuple[LowRankPart, ...]  # in the order of layers, matrices and rows
+    header: Header  # of the file
 
     @property
     def file(self) -> Path:
@@ -74,14 +74,15 @@ def read_adapter(folder: Path, config: ModelConfig, max_rank: int) -> AdapterSpe
         is_pickled = any(folder.glob("*.bin"))
         why = "is a pickle, which can run code when opened; save it as safetensors" if is_pickled else "is missing"
         raise InvalidConfig(f"{folder}: {'adapter_model.bin' if is_pickled else TENSOR_FILE} {why}")
-    stored = stored_tensors(path)
+    header = read_header(path)
+    stored = header.tensors
     places = _places(config)
     modules = dict.fromkeys(_module(path, name, tensor, places, config) for name, tensor in stored.items())
     if not modules:
         raise InvalidConfig(f"{path}: holds no tensors")
     parts = [_part(path, stored, peft, module, places[module], max_rank) for module in modules]
     order = {module: index for index, module in enumerate(places)}
-    return AdapterSpec(folder, tuple(sorted(parts, key=lambda part: order[part.module])))
+    return AdapterSpec(folder, tuple(sorted(parts, key=lambda part: order[part.module])), header)
 
 
 def as_hugging_face(config: ModelConfig) -> ModelConfig:
@@ -119,7 +120,7 @@ def _module(path: Path, name: str, tensor: StoredTensor, places: Mapping[str, Pl
     match = _TENSOR.fullmatch(name)
     if match is None or match[1] not in places:
         raise InvalidConfig(f"{path}: tensor {name} has no place in {config.architecture}; is it of another base?")
-    if tensor.dtype not in _DTYPES:
+    if tensor.dtype not in ITEMSIZES:
         raise InvalidConfig(f"{path}: tensor {name} is stored as {tensor.dtype}, which is not supported")
     return match[1]
 

@@ -5,20 +5,17 @@
 Always: made of the operations' own weights, so a row's bits depend on its own inputs where those of a base product do.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from chairlift.config.adapters.adapter import AdapterSpec, LowRankPart
-from chairlift.core.errors import InvalidConfig
+from chairlift.runner.adapters.stored import StoredAdapter
 from chairlift.runner.ops import Ops, Weight
-from chairlift.runner.weights.order import in_order
 
 MatrixKey = tuple[int, str]  # a layer, and the role of a matrix there
 
@@ -62,36 +59,18 @@ class HostAdapter:
     num_bytes: int
 
 
-@contextmanager
-def opened(spec: AdapterSpec) -> Iterator[safe_open]:
-    try:
-        with safe_open(spec.file, framework="pt", device="cpu") as file:
-            yield file
-    except (SafetensorError, OSError) as error:
-        raise InvalidConfig(f"{spec.file}: cannot be read: {error}") from None
-
-
-def read_part(file: safe_open, part: LowRankPart) -> tuple[Tensor, Tensor]:
-    """A and B as they are stored, B's rows as the model has them and without the factor."""
-    down, up = (file.get_tensor(name) for name in part.tensors)
-    return down, in_order(up, part.place.order)
-
-
-def scaled(up: Tensor, factor: float, dtype: torch.dtype) -> Tensor:
-    """In numbers wide enough to be rounded to that type once."""
-    return up.to(torch.promote_types(dtype, torch.float32)) * factor
-
-
 def read_matrices(spec: AdapterSpec, dtype: torch.dtype) -> dict[MatrixKey, list[PartTensors]]:
     """The tensors of an adapter, one matrix after the other, rounded to the model's type."""
-    with opened(spec) as file:
-        grouped = groupby(spec.parts, key=lambda part: (part.place.layer, part.place.role))
-        return {key: [_read(file, part, dtype) for part in parts] for key, parts in grouped}
+    stored = StoredAdapter(spec)
+    grouped = groupby(spec.parts, key=lambda part: (part.place.layer, part.place.role))
+    return {key: [_rounded(stored, part, dtype) for part in parts] for key, parts in grouped}
 
 
-def _read(file: safe_open, part: LowRankPart, dtype: torch.dtype) -> PartTensors:
-    down, up = read_part(file, part)
-    return PartTensors(part.place.first, down.to(dtype), scaled(up, part.factor, dtype).to(dtype))
+def _rounded(stored: StoredAdapter, part: LowRankPart, dtype: torch.dtype) -> PartTensors:
+    """Once: in numbers wide enough for that."""
+    down, up = stored.part(part)
+    scaled = up.to(torch.promote_types(dtype, torch.float32)) * part.factor
+    return PartTensors(part.place.first, down.to(dtype), scaled.to(dtype))
 
 
 def make_host_adapter(spec: AdapterSpec, ops: Ops, dtype: torch.dtype) -> HostAdapter:

@@ -117,7 +117,7 @@ class CudaOps:
                 self._fused[spec] = can_fuse(self.rotate_and_store, attention, dtype, block_size, width, device)
             else:  # without a device there is nothing to try
                 self._fused[spec] = not spec.has_qk_norm
-            self._fused[spec] &= not spec.has_sinks
+            self._fused[spec] &= not spec.has_sinks and not _grows_late(attention)
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias, self._hopper)
@@ -144,7 +144,9 @@ class CudaOps:
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         assert isinstance(batch, CudaBatch)
-        if attention.spec.has_wide_qk_norm or attention.query_factors is not None:
+        factors = attention.query_factors
+        is_late = _grows_late(attention)
+        if attention.spec.has_wide_qk_norm or (factors is not None and not is_late):
             self.prepare(qkv, attention, batch)
         if len(qkv) == 1 and self._counters is not None and self._fused[attention.spec]:
             if self._exact and batch.tiles is None:
@@ -152,6 +154,8 @@ class CudaOps:
             if not self._exact and is_one_row(qkv) and batch.planned is None:
                 return attend_one_row(qkv, attention, keys, values, batch, self._counters)
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
+        if factors is not None and is_late:
+            q *= factors[batch.positions.clamp(min=0)].view(-1, 1, 1)
         return self.attention(q, attention.spec, keys, values, batch, attention.sinks)
 
     @staticmethod
@@ -298,3 +302,8 @@ class CudaOps:
 
     def argmax(self, logits: Tensor) -> Tensor:
         return TorchOps().argmax(logits)
+
+
+def _grows_late(attention: Attention) -> bool:
+    """Queries grow with their position after norms of heads, which would undo what came before."""
+    return attention.query_factors is not None and attention.spec.has_qk_norm

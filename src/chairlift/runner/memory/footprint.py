@@ -27,6 +27,7 @@ LOADING_CODE = 128 * _MIB
 _STEP_CODE = 100 * _MIB
 _GRAPH_CODE = 100 * _MIB
 _GRAPH_LAYER = 34 * 2**10  # of a captured step with prompts, for each layer
+_ADAPTED_LAYER = 60 * 2**10  # the same with adapters, by its number of kernels: not measured
 
 
 def estimate_footprint(config: ModelConfig, limits: Limits, itemsize: int, room: int) -> Footprint:
@@ -35,8 +36,8 @@ def estimate_footprint(config: ModelConfig, limits: Limits, itemsize: int, room:
     while num_tokens > 1 and activation_bytes(config, limits, num_tokens, itemsize) > room // 2:
         num_tokens //= 2
     activations = activation_bytes(config, limits, num_tokens, itemsize)
-    each = config.num_layers * _GRAPH_LAYER
-    num_graphs = num_fitting(room, each)
+    each = config.num_layers * (_ADAPTED_LAYER if limits.num_adapter_slots else _GRAPH_LAYER)
+    num_graphs = num_fitting(room, each, limits)
     shared = _shared_bytes(config, with_step(limits, num_tokens), itemsize)
     return Footprint(activations, shared + num_graphs * each, num_tokens, num_graphs)
 

@@ -12,7 +12,7 @@ import torch
 from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
-from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
+from chairlift.runner.cuda.step.graph_key import max_graphs
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.budget import Budget, check_weights
 from chairlift.runner.memory.measure import measure_footprint, with_step
@@ -53,11 +53,11 @@ class GpuMemory:
                 "max_step_tokens is %d; lower --max-model-len or --max-running for larger ones",
                 limits.max_step_tokens, limits.max_running, limits.max_model_len, fitting.max_step_tokens,
             )  # fmt: skip
-        if footprint.num_graphs < MAX_GRAPHS:
+        if footprint.num_graphs < max_graphs(limits):
             _log.warning(
                 "there is memory for %d captured steps instead of %d: a step without one takes longer; "
                 "raise --memory for more",
-                footprint.num_graphs, MAX_GRAPHS,
+                footprint.num_graphs, max_graphs(limits),
             )  # fmt: skip
         return budget, fitting, footprint.num_graphs
 

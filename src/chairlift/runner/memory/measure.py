@@ -12,8 +12,8 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Runner, RunnerFull
-from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
-from chairlift.runner.start.synthetic_steps import GREEDY, run, synthetic_step
+from chairlift.runner.cuda.step.graph_key import max_graphs
+from chairlift.runner.start.synthetic_steps import GREEDY, run, synthetic_step, with_adapter
 
 _COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=1),)  # samples that take most memory
 # Small captured steps of different keys: any further one adds as much as one of these. The device gives memory in
@@ -60,7 +60,7 @@ def measure_footprint(
     release()
     grown = used() - bare - shared
     each = (grown + _PIECE * (grown > 0)) // max(1, len(others))
-    num_graphs = num_fitting(room, each) * has_graph
+    num_graphs = num_fitting(room, each, limits) * has_graph
     return Footprint(activations, shared * has_graph + num_graphs * each, num_tokens, num_graphs)
 
 
@@ -70,9 +70,9 @@ def take_memory(runner: Runner, limits: Limits) -> None:
     _can_run(runner, largest_step(replace(limits, num_blocks=1), largest_count(limits)))
 
 
-def num_fitting(room: int, graph_bytes: int) -> int:
+def num_fitting(room: int, graph_bytes: int, limits: Limits) -> int:
     """Captured steps that take no more than their part of the room."""
-    return min(MAX_GRAPHS, max(0, room) // _GRAPHS_PART // max(1, graph_bytes))
+    return min(max_graphs(limits), max(0, room) // _GRAPHS_PART // max(1, graph_bytes))
 
 
 def steps(limits: Limits) -> list[StepPlan]:
@@ -82,13 +82,15 @@ def steps(limits: Limits) -> list[StepPlan]:
 
 
 def _captured(limits: Limits, num_tokens: int) -> list[StepPlan]:
-    """The most decodes, then prompts, or few decodes where the limits allow no prompts."""
+    """The most decodes, then prompts, or few decodes where the limits allow no prompts. Where there may be adapters,
+    with one: such steps take most."""
     most = min(limits.max_running, num_tokens)
     last = [(limits.max_model_len - 1, 1)] * (limits.max_running > 1)
     lengths = [count for count in _PROMPTS if count < min(num_tokens, limits.max_model_len)]
     prompts = [synthetic_step([*last, (0, count)], limits, len(last), GREEDY) for count in lengths]
     few = [_decodes(limits, count) for count in _FEW if count < most]
-    return [_decodes(limits, most), *(prompts if len(prompts) > 1 else few or [_decodes(limits, most)])]
+    small = prompts if len(prompts) > 1 else few or [_decodes(limits, most)]
+    return [_decodes(limits, most), *(map(with_adapter, small) if limits.num_adapter_slots else small)]
 
 
 def largest_count(limits: Limits) -> int:

@@ -182,8 +182,8 @@ def adapter_store(settings: Settings, config: ModelConfig, chosen: Choices) -> A
         spec = read_adapter(folder, config, settings.max_lora_rank)
         if chosen.kernels != "triton":
             return make_host_adapter(spec, chosen.ops, chosen.dtype)
-        from chairlift.runner.cuda.adapters.slots import make_flat_adapter
+        from chairlift.runner.cuda.adapters.pieces import make_slot_adapter
 
-        return make_flat_adapter(spec, config, chosen.dtype)
+        return make_slot_adapter(spec, config)
 
     return AdapterStore(read, settings.lora_memory, settings.max_lora_rank)

@@ -18,7 +18,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import AdapterMemory, DeviceLost, HostMemory, Runner, RunnerFailed, RunnerFull
 from chairlift.core.step_times import StepTimes
-from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
+from chairlift.runner.cuda.step.graph_key import max_graphs
 from chairlift.runner.fingerprint import fingerprint
 from chairlift.runner.hooks import MovesBlocks, ShowsLogits
 from chairlift.runner.kernels import compile_ahead, make_runner
@@ -101,27 +101,29 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
             wait_for_kernels()
             ranks = None if crew is None else Ranks.join(crew, decoder, settings, config, chosen)
 
-        def make(limits: Limits, num_host_blocks: int = 0, max_graphs: int = MAX_GRAPHS) -> Runner:
+        most_graphs = max_graphs(limits)
+
+        def make(limits: Limits, num_host_blocks: int = 0, num_graphs: int = most_graphs) -> Runner:
             if target is not None:
                 from chairlift.runner.mindspore.runner import make_runner as make_mindspore_runner
 
                 assert isinstance(model, Decoder)
                 return make_mindspore_runner(model, target, limits, num_host_blocks, matchers)
             if ranks is not None:
-                return ranks.make_runner(chosen, limits, settings.exact, matchers, num_host_blocks, max_graphs)
+                return ranks.make_runner(chosen, limits, settings.exact, matchers, num_host_blocks, num_graphs)
             kv = KvCache(
                 chosen.config, limits.num_blocks, limits.block_size, chosen.kv_dtype, device, num_host_blocks,
                 chosen.kv_groups,
             )  # fmt: skip
             return make_runner(
-                kernels, model, kv, device, limits, chosen.flash, settings.exact, matchers, max_graphs, adapters
+                kernels, model, kv, device, limits, chosen.flash, settings.exact, matchers, num_graphs, adapters
             )
 
         budget = num_fitting = None
-        max_graphs = MAX_GRAPHS
+        num_graphs = most_graphs
         sharing = hardware.num_sharing(device, rank.count)
         if gpu is not None:
-            budget, limits, max_graphs = gpu.measure(make, limits)
+            budget, limits, num_graphs = gpu.measure(make, limits)
             if settings.num_blocks is None and settings.kv_memory is None:
                 num_fitting = budget.num_blocks_within(
                     gpu.share, sharing * block_bytes, limits, num_tensors=2 * chosen.kv_groups.num_places
@@ -131,7 +133,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
         if (line := lowered(limits, wanted)) is not None:
             _log.warning(line)
         num_host = num_host_blocks(settings, limits, rank.count * block_bytes)
-        runner = make(limits, num_host, max_graphs)
+        runner = make(limits, num_host, num_graphs)
         if gpu is not None:
             take_memory(runner, limits)
         warm_up(runner, limits, has_shapes=kernels not in ("native", "mindspore"))

@@ -9,24 +9,27 @@ that while the thread fills another buffer.
 Always: when `copy` returns, the target holds the tensor, rounded to its type. The host needs only the buffers.
 """
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 PIECE = 4 * 2**20  # bytes
 NUM_BUFFERS = 2
 _MAX_LANES = 8
+T = TypeVar("T")
+Launch = Callable[[], object]  # the device's part, on the stream of a lane
+Fill = Callable[[T, Tensor], Launch]  # puts a piece into a buffer
 
 
 class CudaLane:
     """One thread's way to the device, with buffers that take turns."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
         self._stream = torch.cuda.Stream(device)
         self._buffers = [torch.empty(PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(NUM_BUFFERS)]
         self._fetched = [torch.cuda.Event() for _ in range(NUM_BUFFERS)]
@@ -37,10 +40,16 @@ class CudaLane:
         event.record()
         return event
 
+    def run(self, launch: Launch) -> torch.cuda.Event:
+        """By itself; what marks its end."""
+        with torch.cuda.stream(self._stream):
+            launch()
+            return self.mark()
+
     def start(self, after: torch.cuda.Event | None = None) -> None:
         """Has later work wait for a mark; None: for all that was launched on the device before."""
         if after is None:
-            self._stream.wait_stream(torch.cuda.default_stream(self._device))
+            self._stream.wait_stream(torch.cuda.default_stream(self._stream.device))
         else:
             self._stream.wait_event(after)
 
@@ -49,11 +58,10 @@ class CudaLane:
         self._fetched[turn].synchronize()
         return self._buffers[turn]
 
-    def send(self, part: Tensor, turn: int, target: Tensor) -> None:
-        """Has the device fetch a part of a buffer, without waiting for it; rounds on the device."""
+    def send(self, turn: int, launch: Launch) -> None:
+        """Has the device fetch a buffer, without waiting for it."""
         with torch.cuda.stream(self._stream):
-            target.copy_(part if part.dtype is target.dtype else part.to(self._device, non_blocking=True),
-                         non_blocking=True)  # fmt: skip
+            launch()
             self._fetched[turn].record()
 
     def drain(self) -> None:
@@ -61,26 +69,48 @@ class CudaLane:
         self._stream.synchronize()
 
 
+class Lanes:
+    """Several, each with a thread."""
+
+    def __init__(self, lanes: Sequence[CudaLane]) -> None:
+        self._lanes = lanes
+        self._threads = ThreadPoolExecutor(len(lanes), "lane")
+
+    def mark(self) -> torch.cuda.Event:
+        return self._lanes[0].mark()
+
+    def run(self, launch: Launch, after: torch.cuda.Event | None) -> torch.cuda.Event:
+        """Ahead of what is carried after its mark."""
+        self._lanes[0].start(after)
+        return self._lanes[0].run(launch)
+
+    def carry(self, pieces: Iterable[T], fill: Fill[T], after: torch.cuda.Event | None = None) -> None:
+        """Returns when the device has them. `after`: as of `start`."""
+        shared = iter(list(pieces))  # threads may share that of a list; faster lanes carry more
+        done = [self._threads.submit(_carry, lane, shared, fill, after) for lane in self._lanes]
+        wait(done)
+        for each in done:
+            each.result()
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+
 class Transfer:
-    def __init__(self, make_lanes: Callable[[], list[CudaLane]] | None) -> None:
+    def __init__(self, make_lanes: Callable[[], Lanes] | None) -> None:
         """Lanes are made on first use. None: torch copies one tensor after the other."""
         self._make_lanes = make_lanes
-        self._lanes: list[CudaLane] = []
-        self._threads: ThreadPoolExecutor | None = None
+        self._lanes: Lanes | None = None
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """`target` is contiguous."""
         if self._make_lanes is None or source.device == target.device or source.nbytes <= PIECE:
             target.copy_(source)
             return
-        if self._threads is None:
-            self._lanes = self._make_lanes()
-            self._threads = ThreadPoolExecutor(len(self._lanes), "load")
+        self._lanes = self._lanes or self._make_lanes()
         stored, flat = source.contiguous().flatten(), target.view(-1)
-        # All lanes take from one iterator, so faster ones carry more.
-        firsts = iter(range(0, len(stored), PIECE // stored.itemsize))
-        for done in [self._threads.submit(carry, lane, stored, flat, firsts) for lane in self._lanes]:
-            done.result()
+        count = PIECE // stored.itemsize
+        self._lanes.carry(range(0, len(stored), count), partial(_fill, stored, flat, count))
 
     def copy_changed(self, source: Tensor, target: Tensor, change: Callable[[Tensor], Tensor]) -> None:
         """The same of what `change` makes of the source, on the target's device."""
@@ -89,29 +119,37 @@ class Transfer:
         target.copy_(change(moved))
 
     def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown()
+        if self._lanes is not None:
+            self._lanes.close()
 
 
 def transfer_to(device: torch.device, num_threads: int) -> Transfer:
-    if device.type != "cuda":
-        return Transfer(None)
-    return Transfer(lambda: [CudaLane(device) for _ in range(min(num_threads, _MAX_LANES))])
+    return Transfer(partial(lanes_to, device, num_threads) if device.type == "cuda" else None)
 
 
-def carry(
-    lane: CudaLane, stored: Tensor, target: Tensor, firsts: Iterator[int], after: torch.cuda.Event | None = None
-) -> None:
-    """The pieces that begin at these places; returns when the device has them. `after`: as of `start`."""
-    count = PIECE // stored.itemsize
+def lanes_to(device: torch.device, num_threads: int) -> Lanes:
+    return Lanes([CudaLane(device) for _ in range(min(num_threads, _MAX_LANES))])
+
+
+def put(source: Tensor, buffer: Tensor) -> Tensor:
+    """Into the first bytes of a buffer, which are returned in its type: by one thread, and without the interpreter's
+    lock."""
+    part = buffer[: source.nbytes]
+    np.copyto(part.numpy(), source.reshape(-1).view(torch.uint8).numpy())
+    return part.view(source.dtype)
+
+
+def _carry(lane: CudaLane, pieces: Iterator[T], fill: Fill[T], after: torch.cuda.Event | None) -> None:
     lane.start(after)
-    for i, low in enumerate(firsts):
-        turn, piece = i % NUM_BUFFERS, stored[low : low + count]
-        part = lane.buffer(turn)[: piece.nbytes]
-        np.copyto(_bytes(part), _bytes(piece))  # by one thread, and without the interpreter's lock
-        lane.send(part.view(stored.dtype), turn, target[low : low + count])
+    for i, piece in enumerate(pieces):
+        turn = i % NUM_BUFFERS
+        lane.send(turn, fill(piece, lane.buffer(turn)))
     lane.drain()
 
 
-def _bytes(tensor: Tensor) -> NDArray[np.uint8]:
-    return tensor.view(torch.uint8).numpy()
+def _fill(stored: Tensor, target: Tensor, count: int, low: int, buffer: Tensor) -> Launch:
+    """So many numbers from `low` on. The device rounds them."""
+    part, own = put(stored[low : low + count], buffer), target[low : low + count]
+    if part.dtype is own.dtype:
+        return partial(own.copy_, part, non_blocking=True)
+    return lambda: own.copy_(part.to(own.device, non_blocking=True))

@@ -16,9 +16,11 @@ from chairlift.runner.adapters.low_rank import read_matrices
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters import slots
 from chairlift.runner.cuda.adapters.layout import RECORD, max_tiles, slot_layout, tiles_of
-from chairlift.runner.cuda.adapters.slots import CudaSlots, FlatAdapter, make_flat_adapter
+from chairlift.runner.cuda.adapters.pieces import SlotAdapter, make_slot_adapter
+from chairlift.runner.cuda.adapters.slots import CudaSlots
 from fakes.adapters import SHAPES, write_adapter
 from fakes.exact_world import CONFIGS
+from fakes.slot_adapters import flat_adapter
 from fakes.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.skipif(
@@ -41,8 +43,8 @@ class World:
         }
         specs = {number: read_adapter(path, self.config, 32) for number, path in paths.items()}
         self.matrices = {number: read_matrices(spec, torch.float32) for number, spec in specs.items()}
-        store: AdapterStore[FlatAdapter] = AdapterStore(
-            lambda path: make_flat_adapter(specs[int(path.name)], self.config, torch.float32), 1 << 30, 32
+        store: AdapterStore[SlotAdapter] = AdapterStore(
+            lambda path: make_slot_adapter(specs[int(path.name)], self.config), 1 << 30, 32
         )
         for number, path in paths.items():
             store.read(number, str(path))
@@ -105,8 +107,8 @@ def test_gate_and_up_of_one_tensor_are_activated_as_those_of_two() -> None:
     config, key = CONFIGS["phi3"], (0, "gate_up")
     place = slot_layout(config).matrices[key]
     assert len(place.heights) == 1
-    store: AdapterStore[FlatAdapter] = AdapterStore(
-        lambda path: FlatAdapter(torch.randn(slot_layout(config).num_units * 32) * 0.1, 2), 1 << 30, 32
+    store: AdapterStore[SlotAdapter] = AdapterStore(
+        lambda path: flat_adapter(torch.randn(slot_layout(config).num_units * 32) * 0.1, 2), 1 << 30, 32
     )
     store.read(1, "1")
     own = CudaSlots(store, config, torch.float32, CPU, 2, 64)

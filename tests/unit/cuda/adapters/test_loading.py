@@ -9,12 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.runner.cuda.adapters.layout import RANKS
 from chairlift.runner.cuda.adapters.loading import SlotLoading
-from chairlift.runner.weights.transfer import PIECE
+from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter, pieces
+from chairlift.runner.weights.transfer import PIECE, Lanes, Launch
 from fakes.lanes import LateLane
 from fakes.patience import HANG_S
+from fakes.slot_adapters import flat_adapter
 
-WIDTH = 3 * PIECE // 4 + 5  # numbers of four bytes: three whole pieces and a small one
+WIDTH = 3 * PIECE // 4 + 5 * RANKS  # numbers of four bytes: three whole pieces and a small one
 
 
 class HeldLane(LateLane):
@@ -31,25 +34,30 @@ class HeldLane(LateLane):
         return self.num_launched
 
     def start(self, after: Any = None) -> None:
-        self.waited_for.append(after)
-        assert self.go.wait(HANG_S)
+        if after is not None:  # else it waits for what has been cleared before
+            self.waited_for.append(after)
+            assert self.go.wait(HANG_S)
 
-    def send(self, part: Tensor, turn: int, target: Tensor) -> None:
+    def send(self, turn: int, launch: Launch) -> None:
         if self.fails:
             raise RuntimeError("the device is gone")
-        assert part.nbytes <= PIECE
-        super().send(part, turn, target)
+        super().send(turn, launch)
 
 
 def numbers(seed: int, count: int = WIDTH) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(count, np.float32))
 
 
+def adapter(seed: int, count: int = WIDTH) -> SlotAdapter:
+    return flat_adapter(numbers(seed, count), 1)
+
+
 class World:
     def __init__(self) -> None:
         self.bank = torch.zeros(3, WIDTH)
         self.lane = HeldLane()
-        self.loading = SlotLoading(self.bank, self.lane)
+        self.lanes = [self.lane, LateLane(), LateLane()]
+        self.loading = SlotLoading(self.bank, Lanes(self.lanes))
 
     def arrive(self, *slots: int) -> None:
         self.loading.arrive(slots)
@@ -57,7 +65,7 @@ class World:
 
 def test_steps_that_do_not_use_a_slot_go_on_while_it_is_written_and_those_that_do_wait() -> None:
     world = World()
-    world.loading.begin(1, numbers(1))
+    world.loading.begin(1, adapter(1))
     world.lane.num_launched += 1  # a step beside it
     world.arrive(0, 2)
     with ThreadPoolExecutor(1) as thread:
@@ -66,15 +74,15 @@ def test_steps_that_do_not_use_a_slot_go_on_while_it_is_written_and_those_that_d
         world.lane.go.set()
         step.result(HANG_S)
     assert torch.equal(world.bank[1], numbers(1)) and not world.bank[[0, 2]].any()
-    assert (world.lane.num_pieces, world.lane.waited_for) == (4, [0])
+    assert sum(lane.num_pieces for lane in world.lanes) == 4 and world.lane.waited_for == [0]
 
 
 def test_a_slot_is_written_after_the_steps_that_were_launched_before_and_no_others() -> None:
     world = World()
     world.lane.num_launched = 5
-    world.loading.begin(0, numbers(1))
+    world.loading.begin(0, adapter(1))
     world.lane.num_launched = 7
-    world.loading.begin(2, numbers(2))
+    world.loading.begin(2, adapter(2))
     world.lane.num_launched = 9
     world.lane.go.set()
     world.arrive(0, 2)
@@ -83,25 +91,76 @@ def test_a_slot_is_written_after_the_steps_that_were_launched_before_and_no_othe
 
 def test_of_two_loads_of_a_slot_the_last_counts() -> None:
     world = World()
-    world.loading.begin(0, numbers(1))
-    world.loading.begin(0, numbers(2, WIDTH // 2))
+    half = WIDTH // RANKS // 2 * RANKS
+    world.loading.begin(0, adapter(1))
+    world.loading.begin(0, adapter(2, half))
     world.lane.go.set()
     world.arrive(0)
-    assert torch.equal(world.bank[0, : WIDTH // 2], numbers(2, WIDTH // 2))
+    assert torch.equal(world.bank[0, :half], numbers(2, half))
+
+
+def test_what_an_adapter_has_no_numbers_for_is_cleared() -> None:
+    world = World()
+    world.lane.go.set()
+    world.loading.begin(0, adapter(1))
+    world.arrive(0)
+    rows = numbers(2, 40).view(10, 4)
+    sparse = SlotAdapter((Placed(rows, 8, 16, 0.5), Placed(rows[:3], 800, 4)), 1, WIDTH, rows.nbytes)
+    world.loading.begin(0, sparse)
+    world.arrive(0)
+    expected = torch.zeros(WIDTH)
+    expected[8:168].view(10, 16)[:, :4] = 0.5 * rows
+    expected[800:812] = rows[:3].flatten()
+    assert torch.equal(world.bank[0], expected)
+
+
+@pytest.mark.parametrize("stored", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kept", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("factor", [1.0, 0.3])
+def test_numbers_are_rounded_once(stored: torch.dtype, kept: torch.dtype, factor: float) -> None:
+    rows = numbers(3, 600).view(60, 10).to(stored)
+    bank = torch.zeros(2, 1000, dtype=kept)
+    adapters = [SlotAdapter((Placed(rows, 7, 16, factor),), 1, 1000, rows.nbytes)] * 2
+    for slot, lanes in enumerate((None, Lanes([LateLane()]))):
+        loading = SlotLoading(bank, lanes)
+        loading.begin(slot, adapters[slot])
+        loading.arrive([slot])
+    expected = (rows.float() * np.float32(factor).item()).to(kept)
+    found = torch.stack([slot[7:967].view(60, 16)[:, :10] for slot in bank])
+    assert torch.equal(found, expected.expand(2, -1, -1))
+
+
+def test_pieces_hold_every_row_once_and_fit() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(50):
+        tensors = []
+        for index in range(int(rng.integers(1, 9))):
+            rows = torch.from_numpy(rng.integers(0, 99, (int(rng.integers(1, 40)), int(rng.integers(1, 30)))))
+            tensors.append(Placed(rows.to(torch.int16 if index % 2 else torch.int32), 2000 * index, 30))
+        size = int(rng.integers(256, 2048))
+        found = list(pieces(tensors, size))
+        assert all(piece and sum(each.num_bytes for each in piece) <= size for piece in found)
+        places = [each.first + row * 30 for piece in found for each in piece for row in range(len(each.rows))]
+        assert places == [each.first + row * 30 for each in tensors for row in range(len(each.rows))]
+        for tensor in tensors:
+            own = [each.rows for piece in found for each in piece if tensor.first <= each.first < tensor.first + 2000]
+            assert torch.equal(torch.cat(own), tensor.rows)
 
 
 def test_an_error_reaches_every_step_that_uses_the_slot_and_no_other() -> None:
     world = World()
     world.lane.fails = True
     world.lane.go.set()
-    world.loading.begin(0, numbers(1))
+    world.lanes[1:] = []
+    world.loading = SlotLoading(world.bank, Lanes(world.lanes))
+    world.loading.begin(0, adapter(1))
     for _ in range(2):
         with pytest.raises(RuntimeError, match="the device is gone"):
             world.arrive(0)
     world.lane.fails = False
     world.lane.drain()
-    world.loading.begin(1, numbers(2))
+    world.loading.begin(1, adapter(2))
     world.arrive(1)
-    world.loading.begin(0, numbers(1))
+    world.loading.begin(0, adapter(1))
     world.arrive(0)
     assert torch.equal(world.bank[0], numbers(1))

@@ -19,7 +19,7 @@ from chairlift.core.ports import Runner
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.adapters.low_rank import make_host_adapter
 from chairlift.runner.adapters.store import AdapterStore
-from chairlift.runner.cuda.adapters.slots import make_flat_adapter
+from chairlift.runner.cuda.adapters.pieces import make_slot_adapter
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.kernels import make_runner
 from chairlift.runner.kv_cache import KvCache
@@ -64,7 +64,7 @@ class World:
         def read(path: Path) -> Any:
             spec = read_adapter(path, self.config, 32)
             if kernels == "triton":
-                return make_flat_adapter(spec, self.config, torch.float32)
+                return make_slot_adapter(spec, self.config)
             return make_host_adapter(spec, ops, torch.float32)
 
         store: AdapterStore[Any] = AdapterStore(read, 1 << 30, 32)

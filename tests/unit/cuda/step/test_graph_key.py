@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -5,7 +7,7 @@ from chairlift.config.model import uniform_model
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import choose_tiling
-from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKey, GraphKeys, ladder, max_tiles
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKey, GraphKeys, ladder, max_graphs, max_tiles
 from chairlift.runner.memory.sizing import limits_without_pool
 
 
@@ -105,6 +107,12 @@ def test_what_is_likely_by_default_can_be_kept(has_groups: bool) -> None:
     )  # fmt: skip
     limits = limits_without_pool(Settings(), model, torch.device("cuda"), memory=80 << 30)
     assert len(GraphKeys(limits, has_groups, exact=False).likely) < MAX_GRAPHS
+    adapted = replace(limits, num_adapter_slots=8)
+    likely = GraphKeys(adapted, has_groups, exact=False).likely
+    assert len(likely) < max_graphs(adapted)
+    assert {key._replace(has_adapters=True) for key in likely} | {
+        key._replace(has_adapters=False) for key in likely
+    } == {*likely}
 
 
 def test_no_other_step_takes_more_than_the_largest() -> None:

@@ -8,7 +8,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.ports import RunnerFull
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.memory.measure import largest_step, measure_footprint
+from chairlift.runner.memory.measure import largest_step, measure_footprint, steps
 from chairlift.runner.torch.runner import TorchRunner
 from fakes.gpu import GIB, MIB, FakeGpu, FakeGpuRunner, maker
 from unit.runner.twins import CPU, make_twin
@@ -143,3 +143,12 @@ def test_short_contexts_bound_a_step() -> None:
     gpu, made = FakeGpu(), []
     limits = Limits(vocab_size=9, max_model_len=4, block_size=4, num_blocks=1, max_running=3, max_step_tokens=500)
     assert measure_footprint(maker(gpu, made), limits, 20 * GIB, lambda: used(gpu), gpu.release).num_tokens == 12
+
+
+def test_where_steps_may_have_adapters_twice_as_many_are_captured_and_those_with_one_are_measured() -> None:
+    gpu, limits = FakeGpu(), replace(LIMITS, num_adapter_slots=4)
+    captured = steps(limits)[2:]
+    assert captured and all(plan.adapters for plan in captured)
+    assert not any(plan.adapters for plan in steps(LIMITS))
+    found = measure_footprint(maker(gpu, [], graph_bytes=MIB), limits, 20 * GIB, lambda: used(gpu), gpu.release)
+    assert found.num_graphs == 2 * MAX_GRAPHS

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.runner.weights.transfer import PIECE, CudaLane, Transfer
+from chairlift.runner.weights.transfer import PIECE, Lanes, Launch, Transfer
 from fakes.lanes import LateLane
 
 
@@ -24,8 +24,8 @@ def elsewhere(source: Tensor) -> Tensor:
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("count", [PIECE // 2 + 1, 5 * PIECE // 2 - 3, 7 * PIECE])
 def test_every_piece_arrives_in_the_targets_type(num_lanes: int, stored: torch.dtype, count: int) -> None:
-    made: list[CudaLane] = [LateLane() for _ in range(num_lanes)]
-    transfer = Transfer(lambda: made)
+    made = [LateLane() for _ in range(num_lanes)]
+    transfer = Transfer(lambda: Lanes(made))
     source = torch.arange(count, dtype=torch.int32).remainder(251).to(stored).view(1, count)
     around = torch.zeros(3, count, dtype=torch.bfloat16)
     for _ in range(2):
@@ -34,12 +34,12 @@ def test_every_piece_arrives_in_the_targets_type(num_lanes: int, stored: torch.d
         assert torch.equal(around[1], source[0].to(torch.bfloat16))
         assert not around[0].any() and not around[2].any()
     transfer.close()
-    num_pieces = sum(lane.num_pieces for lane in made if isinstance(lane, LateLane))
+    num_pieces = sum(lane.num_pieces for lane in made)
     assert num_pieces == 2 * -(-source.nbytes // PIECE)
 
 
 def test_small_or_local_tensors_need_no_lanes() -> None:
-    def none() -> list[CudaLane]:
+    def none() -> Lanes:
         raise AssertionError("lanes were made")
 
     transfer = Transfer(none)
@@ -53,10 +53,10 @@ def test_small_or_local_tensors_need_no_lanes() -> None:
 
 def test_an_error_on_a_lane_reaches_the_caller() -> None:
     class Broken(LateLane):
-        def send(self, part: Tensor, turn: int, target: Tensor) -> None:
+        def send(self, turn: int, launch: Launch) -> None:
             raise RuntimeError("the device is gone")
 
-    transfer = Transfer(lambda: [Broken(), LateLane()])
+    transfer = Transfer(lambda: Lanes([Broken(), LateLane()]))
     with pytest.raises(RuntimeError, match="the device is gone"):
         transfer.copy(elsewhere(torch.ones(2 * PIECE)), torch.zeros(2 * PIECE))
     transfer.close()

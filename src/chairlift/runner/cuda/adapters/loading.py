@@ -1,7 +1,7 @@
-"""Copies adapters of the host to their slots beside the steps: by a thread, in pieces through pinned memory.
+"""Copies adapters of the host to their slots beside the steps: by threads, in pieces through pinned memory.
 
     engine    begin(slot)   step n, which does not use it ........   arrive(slot)   step n + 1, which does
-    thread       |  until steps before n have ended  |  pieces  |
+    threads      |  until steps before n have ended  |  pieces  |
 
 Always: a slot is written after the steps that were launched before, as one of them may use what it held, and in the
 order of `begin`; it is used after `arrive`. Adapters lie in memory that is not pinned: nothing can be launched while
@@ -10,25 +10,27 @@ the driver pins some.
 
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from chairlift.runner.weights.transfer import PIECE, CudaLane, carry
+from chairlift.runner.cuda.adapters.pieces import Piece, SlotAdapter, pieces
+from chairlift.runner.weights.transfer import PIECE, Lanes, Launch, put
 
 
 class SlotLoading:
-    def __init__(self, bank: Tensor, lane: CudaLane | None) -> None:
-        """`bank`: [slots, numbers]. `lane`: to its device; None: it lies in the host's memory."""
+    def __init__(self, bank: Tensor, lanes: Lanes | None) -> None:
+        """`bank`: [slots, numbers]. `lanes`: to its device; None: it lies in the host's memory."""
         self._bank = bank
-        self._lane = lane
+        self._lanes = lanes
         self._thread = ThreadPoolExecutor(1, "slots")
         self._under_way: dict[int, Future[None]] = {}
 
-    def begin(self, slot: int, numbers: Tensor) -> None:
+    def begin(self, slot: int, adapter: SlotAdapter) -> None:
         """Without waiting."""
-        after = None if self._lane is None else self._lane.mark()
-        self._under_way[slot] = self._thread.submit(self._copy, slot, numbers, after)
+        after = None if self._lanes is None else self._lanes.mark()
+        self._under_way[slot] = self._thread.submit(self._copy, slot, adapter, after)
 
     def arrive(self, slots: Iterable[int]) -> None:
         """Waits until these are there. An error stays with its slot."""
@@ -38,9 +40,29 @@ class SlotLoading:
                 del self._under_way[slot]
 
     @torch.inference_mode()
-    def _copy(self, slot: int, numbers: Tensor, after: torch.cuda.Event | None) -> None:
-        target = self._bank[slot, : len(numbers)]
-        if self._lane is None:
-            target.copy_(numbers)
+    def _copy(self, slot: int, adapter: SlotAdapter, after: torch.cuda.Event | None) -> None:
+        target = self._bank[slot, : adapter.num_numbers]
+        if self._lanes is None:
+            target.zero_()
+            for each in adapter.tensors:
+                each.put(each.rows, target)
         else:
-            carry(self._lane, numbers, target, iter(range(0, len(numbers), PIECE // numbers.itemsize)), after)
+            empty = self._lanes.run(target.zero_, after)
+            self._lanes.carry(pieces(adapter.tensors, PIECE), partial(_fill, target), empty)
+
+
+def _fill(target: Tensor, piece: Piece, buffer: Tensor) -> Launch:
+    first = 0
+    for each in piece:
+        put(each.rows, buffer[first:])
+        first += each.num_bytes
+    return partial(_place, target, piece, buffer[:first])
+
+
+def _place(target: Tensor, piece: Piece, part: Tensor) -> None:
+    """From a buffer, which the device fetches as a whole."""
+    fetched, first = part.to(target.device, non_blocking=True), 0
+    for each in piece:
+        rows = fetched[first : first + each.rows.nbytes].view(each.rows.dtype).view(each.rows.shape)
+        each.put(rows, target)
+        first += each.num_bytes

@@ -5,17 +5,15 @@ is there. Tiles of rows lie at the same place for every step, as captured steps 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 import triton
 from torch import Tensor
 
-from chairlift.config.adapters.adapter import AdapterSpec
 from chairlift.config.model import ModelConfig
 from chairlift.core.plan import AdapterSlot
-from chairlift.runner.adapters.low_rank import MatrixKey, opened, read_part, scaled
+from chairlift.runner.adapters.low_rank import MatrixKey
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.kernels import TURNS, gated_up_kernel, low_kernel, up_kernel
 from chairlift.runner.cuda.adapters.layout import (
@@ -32,11 +30,13 @@ from chairlift.runner.cuda.adapters.layout import (
 )
 from chairlift.runner.cuda.adapters.loading import SlotLoading
 from chairlift.runner.cuda.adapters.one_row_kernel import adapted_row_kernel, low_row_kernel
+from chairlift.runner.cuda.adapters.pieces import SlotAdapter
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.one_row.product import LINES, stretch
 from chairlift.runner.cuda.step.memory import pinned_ring
-from chairlift.runner.weights.transfer import CudaLane
+from chairlift.runner.weights.transfer import lanes_to
 
+_LANES = 4  # to the device, of loads
 _STRETCH = 2048  # bytes of a row, of a program: more take more shared memory than all GPUs have
 _OUTPUTS = 256  # of a turn of `up`
 _REGISTERS = 128  # of a thread: as many programs then share a processor
@@ -44,38 +44,9 @@ _GATED_OUTPUTS = 128
 _FEW = 64  # rows of a step whose kernels are launched before those ahead have finished
 
 
-@dataclass(frozen=True, slots=True)
-class FlatAdapter:
-    """An adapter as it lies in a slot, in the host's memory."""
-
-    numbers: Tensor
-    num_blocks: int  # of ranks
-
-    @property
-    def num_bytes(self) -> int:
-        return self.numbers.nbytes
-
-
-def make_flat_adapter(spec: AdapterSpec, config: ModelConfig, dtype: torch.dtype) -> FlatAdapter:
-    layout = slot_layout(config)
-    blocks = num_blocks(max(part.rank for part in spec.parts))
-    rank = blocks * RANKS
-    numbers = torch.zeros(layout.num_units * rank, dtype=dtype)
-    with opened(spec) as file:
-        for part in spec.parts:
-            place, first = layout.matrices[part.place.layer, part.place.role], part.place.first
-            down, up = read_part(file, part)
-            number = np.cumsum((0, *place.heights)).tolist().index(first)  # of the part
-            downs = numbers[(place.down + number * place.width) * rank :][: part.rank * place.width]
-            downs.view(part.rank, place.width).copy_(down)
-            ups = numbers[(place.up + first) * rank :][: len(up) * rank]
-            ups.view(-1, rank)[:, : part.rank].copy_(scaled(up, part.factor, dtype))
-    return FlatAdapter(numbers, blocks)
-
-
 class CudaSlots:
     def __init__(
-        self, store: AdapterStore[FlatAdapter], config: ModelConfig, dtype: torch.dtype, device: torch.device,
+        self, store: AdapterStore[SlotAdapter], config: ModelConfig, dtype: torch.dtype, device: torch.device,
         num_slots: int, max_rows: int,
     ) -> None:  # fmt: skip
         """max_rows: of a step."""
@@ -87,7 +58,7 @@ class CudaSlots:
         self._stretch = _STRETCH // dtype.itemsize
         self._bank = torch.zeros(num_slots, size, dtype=dtype, device=device)
         self._blocks = [0] * num_slots  # of ranks
-        self._loading = SlotLoading(self._bank, CudaLane(device) if device.type == "cuda" else None)
+        self._loading = SlotLoading(self._bank, lanes_to(device, _LANES) if device.type == "cuda" else None)
         most = max_tiles(max_rows, num_slots)
         places = self._layout.matrices.values()
         width = max(len(place.heights) * self._splits(place) for place in places) * self._max_blocks * ROWS * RANKS
@@ -100,7 +71,7 @@ class CudaSlots:
         """Without waiting; `send` does so for the slots of its rows."""
         for adapter, slot in loads:
             found = self._store.get(adapter)
-            self._loading.begin(slot, found.numbers)
+            self._loading.begin(slot, found)
             self._blocks[slot] = found.num_blocks
 
     def send(self, slots: Words, num_rows: int, logit_rows: Words | None, num_samples: int) -> None:

@@ -51,7 +51,7 @@ def kernels_of_start(
     num_blocks = -(-limits.max_model_len // limits.block_size)
     limits = replace(limits, num_blocks=num_blocks, num_window_groups=groups.num_window_groups)
     with _noting(target) as noted, _ShapesOnly():
-        weights = Assembly(config, ops, _EmptyWeights(dtype), dtype, _CPU, weight_format, _NoTransfer(list))
+        weights = Assembly(config, ops, _EmptyWeights(dtype), dtype, _CPU, weight_format, _NoTransfer(None))
         kv = KvCache(config, num_blocks, limits.block_size, kv_dtype, _CPU, groups=groups)
         runner = make_runner(weights.build(limits.max_model_len), kv, _CPU, limits)
         assert isinstance(runner, CudaRunner)

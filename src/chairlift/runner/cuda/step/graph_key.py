@@ -14,7 +14,7 @@ from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import Tiling, choose_tiling
 from chairlift.runner.cuda.step.layout import QUERIES
 
-MAX_GRAPHS = 256  # kept at once
+MAX_GRAPHS = 256  # kept at once, and as many again where steps may have adapters
 _LIKELY_CONTEXT = 4096  # longer ones are captured when they come
 _CROWDED = 256  # the same, where very many rows decode
 # Where cuBLAS multiplies well, by measuring on an H200: 448 rows take a third longer than 456 there.
@@ -53,6 +53,10 @@ def max_samples(limits: Limits) -> int:
     return _power_of_two(max(limits.max_running, _FEWEST)) + _MORE_SAMPLES
 
 
+def max_graphs(limits: Limits) -> int:
+    return MAX_GRAPHS * (2 if limits.num_adapter_slots else 1)
+
+
 class GraphKey(NamedTuple):
     num_tokens: int
     num_short: int  # rows in front that no tile answers
@@ -85,7 +89,8 @@ class GraphKeys:
         self.small = self._mixed(
             next(rung for rung in self._with_tiles if rung >= min(_BY_LIBRARY, self.max_tokens)), 1, 1
         )
-        self.likely = list(dict.fromkeys((*self._decodes(limits.max_running), *self._prompts())))
+        plain = list(dict.fromkeys((*self._decodes(limits.max_running), *self._prompts())))
+        self.likely = plain + [key._replace(has_adapters=True) for key in plain if limits.num_adapter_slots]
 
     def tiling_of(self, num_rows: int, max_context: int) -> Tiling:
         """For other steps too: each tiling is a kernel to compile."""
