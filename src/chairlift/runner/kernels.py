@@ -123,14 +123,16 @@ def pick_attention(
 def compile_ahead(
     kernels: str, ops: Ops, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype,
     weight_format: WeightFormat, config: ModelConfig, limits: Limits, exact: bool = False,
+    adapters: AdapterStore[Any] | None = None,
 ) -> Callable[[], None]:  # fmt: skip
     """Begins to compile the kernels of a start in other processes; the returned function waits for them."""
     if kernels != "triton" or config.fallback is not None:
         return lambda: None
     from chairlift.runner.cuda.start.compile_ahead import CompileAhead
 
-    make, capability = partial(make_runner, kernels, exact=exact), hardware.capability(device)
-    return CompileAhead(make, config, ops, dtype, kv_dtype, weight_format, limits, capability).wait
+    max_rank = 0 if adapters is None else adapters.max_rank
+    make, capability = partial(make_runner, kernels, exact=exact, adapters=adapters), hardware.capability(device)
+    return CompileAhead(make, config, ops, dtype, kv_dtype, weight_format, limits, capability, max_rank).wait
 
 
 def check_exact(kernels: str, device: torch.device) -> None:

@@ -83,13 +83,13 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
     gpu = _gpu_memory(settings, device)
     if gpu is not None:
         gpu.check_weights(chosen.config, dtype, chosen.quantize)
-    wait_for_kernels = compile_ahead(
-        kernels, chosen.ops, device, dtype, chosen.kv_dtype, chosen.weight_format, chosen.config, limits,
-        settings.exact,
-    )  # fmt: skip
     if settings.has_adapters and config.fallback is not None:
         raise InvalidConfig("lora: adapters are not supported for models that transformers runs; leave --lora out")
     adapters = adapter_store(settings, config, chosen) if settings.has_adapters else None
+    wait_for_kernels = compile_ahead(
+        kernels, chosen.ops, device, dtype, chosen.kv_dtype, chosen.weight_format, chosen.config, limits,
+        settings.exact, adapters,
+    )  # fmt: skip
     matchers = Matchers(partial(_vocabulary, settings, source, config), config.vocab_size, 2 * limits.max_running)
     try:
         model: PagedModel

@@ -22,20 +22,24 @@ from triton.runtime.jit import JITFunction
 from chairlift.config.model import uniform_model
 from chairlift.core.limits import Limits
 from chairlift.runner import kernels
+from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.start import dry_run
 from chairlift.runner.weights.assemble import WeightFormat
 
 TARGET = GPUTarget("cuda", 90, 32)
 CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=int(sys.argv[1]),
-    head_dim=16, intermediate_size=96, vocab_size=192, max_model_len=2048, rms_norm_eps=1e-5, rope_theta=10000.0,
+    head_dim=16, intermediate_size=96, vocab_size=192, max_model_len=20000, rms_norm_eps=1e-5, rope_theta=10000.0,
     is_tied=sys.argv[1] == "2",
 )
+HAS_ADAPTERS = sys.argv[1] == "2"
 LIMITS = Limits(
-    vocab_size=192, max_model_len=2048, block_size=16, num_blocks=1, max_running=20, max_step_tokens=256
+    vocab_size=192, max_model_len=20000, block_size=16, num_blocks=1, max_running=20, max_step_tokens=256,
+    num_adapter_slots=2 * HAS_ADAPTERS,
 )
 BF16 = torch.bfloat16
-MAKE = partial(kernels.make_runner, "triton")
+ADAPTERS = AdapterStore(lambda path: None, 1, 20) if HAS_ADAPTERS else None
+MAKE = partial(kernels.make_runner, "triton", adapters=ADAPTERS)
 OPS = kernels.make_ops("triton", 1)
 ARGUMENTS = MAKE, CONFIG, OPS, BF16, BF16, WeightFormat(), LIMITS, TARGET
 """
@@ -78,7 +82,7 @@ from dataclasses import replace
 from chairlift.runner.cuda.sampling.sampler import mask_rows
 from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, synthetic_step
+from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, synthetic_step, with_adapter
 from chairlift.runner.memory.measure import measure_footprint
 from chairlift.runner.start.warm_up import prepare, warm_up
 from chairlift.runner.weights.assemble import Assembly
@@ -100,16 +104,20 @@ CPU = torch.device("cpu")
 told = dry_run.kernels_of_start(*ARGUMENTS)
 with torch.inference_mode(), dry_run._noting(TARGET) as launched, dry_run._ShapesOnly():
     empty = dry_run._EmptyWeights(BF16)
-    model = Assembly(CONFIG, OPS, empty, BF16, CPU, WeightFormat(), dry_run._NoTransfer(list)).build(2048)
+    model = Assembly(CONFIG, OPS, empty, BF16, CPU, WeightFormat(), dry_run._NoTransfer(None)).build(20000)
     make = lambda limits: MAKE(model, KvCache(CONFIG, limits.num_blocks, 16, BF16, CPU), CPU, limits)
     measure_footprint(make, LIMITS, 1, lambda: 0, lambda: None)
     limits = replace(LIMITS, num_blocks=64)
     runner = make(limits)
     warm_up(runner, limits)
     for kinds in GREEDY, MIXED:
-        for spans in [(0, 16)], [(16, 1)], [(0, 1)], [(0, 200)], [(200, 1)], [(3, 1), (0, 20)], [(5, 1)] * 20:
-            runner.submit(synthetic_step(spans, limits, 0, kinds))
-            runner.collect()
+        some = [[(start, 1)] * count for start in (0, 5, 16, 5000, 9000, 19000) for count in (1, 2, 9, 17, 20)]
+        for spans in [(0, 16)], [(0, 200)], [(200, 1)], [(3, 1), (0, 20)], [(3, 1)] * 19 + [(9000, 90)], *some:
+            plan = synthetic_step(spans, limits, 0, kinds)
+            for each in plan, with_adapter(plan):
+                if HAS_ADAPTERS or not each.adapters:
+                    runner.submit(each)
+                    runner.collect()
     while prepare(runner):
         pass
     # As for structured requests, whose rows are a piece of all that was sent.

@@ -35,14 +35,14 @@ _log = logging.getLogger(__name__)
 class CompileAhead:
     def __init__(
         self, make_runner: "MakeRunner", config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype,
-        weight_format: WeightFormat, limits: Limits, capability: tuple[int, int],
+        weight_format: WeightFormat, limits: Limits, capability: tuple[int, int], max_rank: int = 0,
     ) -> None:  # fmt: skip
-        """Begins, unless it has been done before."""
+        """Begins, unless it has been done before. max_rank: of adapters."""
         # Part of every key of the cache and slow: in a thread, as weights are loaded next.
         threading.Thread(target=triton_key, daemon=True).start()
         target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
         self._compiling: Future[Any] | None = None
-        self._mark = _mark(config, type(ops), vars(ops), dtype, kv_dtype, weight_format, limits, target)
+        self._mark = _mark(config, type(ops), vars(ops), dtype, kv_dtype, weight_format, limits, target, max_rank)
         if self._mark.exists():
             return
         try:

@@ -30,6 +30,7 @@ from chairlift.runner.memory import measure
 from chairlift.runner.model import PagedModel
 from chairlift.runner.ops import Ops
 from chairlift.runner.start import warm_up
+from chairlift.runner.start.synthetic_steps import with_adapter
 from chairlift.runner.weights.assemble import Assembly, WeightFormat
 from chairlift.runner.weights.transfer import Transfer
 
@@ -45,11 +46,16 @@ def kernels_of_start(
     weight_format: WeightFormat, limits: Limits, target: GPUTarget,
 ) -> list[str]:  # fmt: skip
     """Each as Triton's own words for a launch, in the order of first launches."""
-    config = replace(config, layers=config.kinds_of_layers)
+    # After the last layer's attention fewer rows may go on, for which adapters have other kernels.
+    last = config.layers[-1:] if limits.num_adapter_slots else ()
+    config = replace(config, layers=(*config.kinds_of_layers, *last))
     ops = deepcopy(ops)  # they keep what they learn about a device
     groups = kv_groups(config, limits.window > 0)
     num_blocks = -(-limits.max_model_len // limits.block_size)
-    limits = replace(limits, num_blocks=num_blocks, num_window_groups=groups.num_window_groups)
+    limits = replace(
+        limits, num_blocks=num_blocks, num_window_groups=groups.num_window_groups,
+        num_adapter_slots=min(1, limits.num_adapter_slots),  # each takes memory
+    )  # fmt: skip
     with _noting(target) as noted, _ShapesOnly():
         weights = Assembly(config, ops, _EmptyWeights(dtype), dtype, _CPU, weight_format, _NoTransfer(None))
         kv = KvCache(config, num_blocks, limits.block_size, kv_dtype, _CPU, groups=groups)
@@ -57,6 +63,8 @@ def kernels_of_start(
         assert isinstance(runner, CudaRunner)
         for plan in (*measure.steps(limits), *warm_up.steps(limits, can_wait=True)):
             runner.dry_run(plan)
+            if limits.num_adapter_slots:
+                runner.dry_run(with_adapter(plan))
         assert isinstance(runner.device, DevicePart)
         runner.device.dry_run_likely()
     return list(noted)

@@ -135,11 +135,17 @@ class DevicePart:
 
     def dry_run_likely(self) -> None:
         """Launches what `capture_one` captures, for each tiling: steps of one row and of few, which have kernels of
-        their own, one of many, and one with prompts."""
-        keys = (self._keys.largest, *self._keys.likely)
+        their own, one of many, and one with prompts; with adapters and without; and those of long contexts."""
+        keys = (self._keys.largest, *self._keys.likely, *self._keys.unlikely)
         mixtures = [mixture for layer in self._model.config.layers if (mixture := layer.feed_forward.experts)]
         kinds = {
-            (key.tiling, kernel_rows(key.num_tokens), kernel_kinds(key.num_tokens, mixtures), key.num_tiles > 0): key
+            (
+                key.kernel_tiling,
+                kernel_rows(key.num_tokens),
+                kernel_kinds(key.num_tokens, mixtures),
+                key.num_tiles > 0,
+                key.has_adapters,
+            ): key
             for key in keys
         }
         for key in kinds.values():

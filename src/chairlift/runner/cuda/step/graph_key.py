@@ -70,6 +70,12 @@ class GraphKey(NamedTuple):
         """Only rows whose logits are wanted go on after the last attention."""
         return self.num_samples < self.num_tokens
 
+    @property
+    def kernel_tiling(self) -> Tiling:
+        """As far as it decides on kernels: a single row has one for each number of splits."""
+        tiling = self.tiling
+        return tiling if self.num_tokens == 1 else tiling._replace(num_splits=min(2, tiling.num_splits))
+
 
 class GraphKeys:
     def __init__(self, limits: Limits, has_groups: bool, exact: bool) -> None:
@@ -91,6 +97,7 @@ class GraphKeys:
         )
         plain = list(dict.fromkeys((*self._decodes(limits.max_running), *self._prompts())))
         self.likely = plain + [key._replace(has_adapters=True) for key in plain if limits.num_adapter_slots]
+        self.unlikely = list(self._long_decodes())
 
     def tiling_of(self, num_rows: int, max_context: int) -> Tiling:
         """For other steps too: each tiling is a kernel to compile."""
@@ -125,6 +132,12 @@ class GraphKeys:
         rungs = [rung for last, rung in pairwise((0, *self.ladder)) if last < max_running]
         contexts = [1 << power for power in range(min(self._longest, _LIKELY_CONTEXT).bit_length())]
         pairs = [(rung, each) for each in contexts for rung in rungs if rung <= _SMALL[-1] or each <= _CROWDED]
+        return (GraphKey(rung, rung, self.tiling_of(rung, each), 0, rung) for rung, each in pairs)
+
+    def _long_decodes(self) -> Iterable[GraphKey]:
+        """Of contexts that are not likely."""
+        contexts = [1 << power for power in range(_LIKELY_CONTEXT.bit_length(), self._longest.bit_length())]
+        pairs = product([rung for rung in self.ladder if rung <= self.max_decodes], contexts)
         return (GraphKey(rung, rung, self.tiling_of(rung, each), 0, rung) for rung, each in pairs)
 
     def _prompts(self) -> Iterable[GraphKey]:
