@@ -43,10 +43,17 @@ _LAYERS = 8  # whose kernels are timed in turn
 
 
 def random_store(config: ModelConfig, rank: int, max_rank: int, count: int) -> AdapterStore[SlotAdapter]:
-    size = slot_layout(config).num_units * num_blocks(rank) * RANKS
-    numbers = (torch.randn(size, dtype=torch.float32) * 0.01).to(DTYPE)  # all have the same numbers
-    flat = SlotAdapter((Placed(numbers.view(-1, RANKS), 0, RANKS),), num_blocks(rank), size, numbers.nbytes)
-    store: AdapterStore[SlotAdapter] = AdapterStore(lambda _: flat, 1 << 50, max_rank)
+    """All have the same numbers, in tensors of float32 as files have them."""
+    layout, wide, tensors = slot_layout(config), num_blocks(rank) * RANKS, []
+    for place in layout.matrices.values():
+        first = place.up
+        for index, height in enumerate(place.heights):
+            down = (place.down + index * place.width) * wide
+            tensors.append(Placed(0.01 * torch.randn(rank, place.width), down, place.width))
+            tensors.append(Placed(0.01 * torch.randn(height, rank), first * wide, wide, 2.0))
+            first += height
+    made = SlotAdapter(tensors, num_blocks(rank), layout.num_units * wide, sum(each.rows.nbytes for each in tensors))
+    store: AdapterStore[SlotAdapter] = AdapterStore(lambda _: made, 1 << 50, max_rank)
     for number in range(1, count + 1):
         store.read(number, str(Path(str(number))))
     return store

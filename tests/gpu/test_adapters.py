@@ -16,7 +16,7 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.layout import RANKS, slot_layout
-from chairlift.runner.cuda.adapters.pieces import SlotAdapter
+from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter
 from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
@@ -100,6 +100,34 @@ def test_every_row_gets_what_its_adapter_adds(dtype: torch.dtype, num_rows: int)
             slots.add(key, False, x[row : row + 1], alone)
             assert torch.equal(alone[0], out[row])
         slots.send(np.array([SLOTS.get(int(n), -1) for n in numbers], np.int32), num_rows, None, 0)
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_slot_holds_the_rounded_numbers_of_the_last_adapter_and_nothing_of_the_one_before(
+    stored: torch.dtype,
+) -> None:
+    """Ranks of less than a block leave numbers free; tensors are longer than a piece."""
+    units, source = slot_layout(CONFIG).num_units, torch.Generator().manual_seed(5)
+    full = flat_adapter(torch.ones(units * RANKS, dtype=torch.bfloat16), 1)
+    tensors, expected = [], torch.zeros(units * RANKS, dtype=torch.bfloat16)
+    for place in slot_layout(CONFIG).matrices.values():
+        down = torch.randn(12, place.width, generator=source).to(stored)
+        up = torch.randn(sum(place.heights), 12, generator=source).to(stored)
+        tensors += [Placed(down, place.down * RANKS, place.width), Placed(up, place.up * RANKS, RANKS, 0.3)]
+        expected[place.down * RANKS :][: down.numel()] = down.flatten().bfloat16()
+        scaled = (up.float() * 0.3).bfloat16()
+        expected[place.up * RANKS :][: len(up) * RANKS].view(-1, RANKS)[:, :12] = scaled
+    adapters = {1: full, 2: SlotAdapter(tensors, 1, len(expected), 1)}
+    store: AdapterStore[SlotAdapter] = AdapterStore(lambda path: adapters[int(path.name)], 1 << 34, RANKS)
+    for number in adapters:
+        store.read(number, str(number))
+    slots = CudaSlots(store, CONFIG, torch.bfloat16, DEVICE, 2, 512)
+    for _ in range(5):
+        for number, wanted in ((1, full.tensors[0].rows.flatten()), (2, expected)):
+            slots.load([AdapterSlot(number, 1)])
+            slots.send(np.array([1], np.int32), 1, None, 0)  # waits for it
+            assert torch.equal(slots._bank[1].cpu(), wanted)
+            assert not slots._bank[0].any()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from chairlift.config.adapters.header import ITEMSIZES, Header, StoredTensor, read_header
+from chairlift.config.adapters.header import ITEMSIZES, Header, StoredTensor, adapter_header
 from chairlift.config.adapters.peft import PeftConfig, read_peft
 from chairlift.config.families.known import BY_ARCHITECTURE
 from chairlift.config.model import ModelConfig
@@ -74,7 +74,7 @@ def read_adapter(folder: Path, config: ModelConfig, max_rank: int) -> AdapterSpe
         is_pickled = any(folder.glob("*.bin"))
         why = "is a pickle, which can run code when opened; save it as safetensors" if is_pickled else "is missing"
         raise InvalidConfig(f"{folder}: {'adapter_model.bin' if is_pickled else TENSOR_FILE} {why}")
-    header = read_header(path)
+    header = adapter_header(path)
     stored = header.tensors
     places = _places(config)
     modules = dict.fromkeys(_module(path, name, tensor, places, config) for name, tensor in stored.items())

@@ -2,12 +2,14 @@
 
 | length, 8 bytes | JSON of that length | numbers |
 
-Always: what is said to lie in the file does, and is as long as its type and shape.
+Always: the tensors lie one after the other and fill the file, each as long as its type and shape; anything else is
+refused.
 """
 
 import json
 import os
 from collections.abc import Mapping
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -16,12 +18,14 @@ from chairlift.core.errors import InvalidConfig
 
 ITEMSIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # those that are read
 _MAX_BYTES = 100_000_000  # of the JSON, as the format has it
+_MAX_DIMENSIONS = 8
 
 
 class StoredTensor(NamedTuple):
     dtype: str  # "F32", "BF16", ...
     shape: tuple[int, ...]
     first: int  # byte, of the numbers
+    end: int
 
 
 class Header(NamedTuple):
@@ -31,7 +35,7 @@ class Header(NamedTuple):
     state: tuple[int, int, int]  # of the file; another one once it is written again
 
 
-def read_header(path: Path) -> Header:
+def adapter_header(path: Path) -> Header:
     try:
         with path.open("rb") as file:
             return _read(file)
@@ -49,20 +53,26 @@ def state_of(descriptor: int) -> tuple[int, int, int]:
 
 def _read(file: BinaryIO) -> Header:
     state = state_of(file.fileno())
-    length, size = int.from_bytes(file.read(8), "little"), state[1]
-    if not 0 < length <= min(_MAX_BYTES, size):
+    length = int.from_bytes(file.read(8), "little")
+    start, num_bytes = 8 + length, state[1] - 8 - length
+    if not 0 < length <= _MAX_BYTES or num_bytes < 0:
         raise ValueError("its header is cut or damaged")
     header = json.loads(file.read(length))
     header.pop("__metadata__", None)
-    start = 8 + length
-    return Header({name: _tensor(name, of, size - start) for name, of in header.items()}, start, size - start, state)
+    tensors = {name: _tensor(name, of, num_bytes) for name, of in header.items()}
+    spans = sorted((tensor.first, tensor.end) for tensor in tensors.values())
+    if any(end != first for (_, end), (first, _) in pairwise(((0, 0), *spans, (num_bytes, num_bytes)))):
+        raise ValueError("its tensors overlap or do not fill it")
+    return Header(tensors, start, num_bytes, state)
 
 
-def _tensor(name: str, of: Mapping[str, object], size: int) -> StoredTensor:
-    dtype, shape = str(of["dtype"]), tuple(map(int, of["shape"]))  # type: ignore[call-overload]
-    first, end = map(int, of["data_offsets"])  # type: ignore[call-overload]
-    if min(shape, default=0) < 0 or not 0 <= first <= end <= size:
+def _tensor(name: str, of: Mapping[str, object], num_bytes: int) -> StoredTensor:
+    dtype, shape, place = of["dtype"], of["shape"], of["data_offsets"]
+    if not (isinstance(shape, list) and len(shape) <= _MAX_DIMENSIONS and isinstance(place, list) and len(place) == 2):
+        raise ValueError(f"tensor {name} has no shape or no place")
+    if not all(type(number) is int and 0 <= number <= num_bytes for number in (*shape, *place)):
         raise ValueError(f"tensor {name} lies outside of the file, which may be cut")
-    if dtype in ITEMSIZES and end - first != prod(shape) * ITEMSIZES[dtype]:
+    first, end = place
+    if not isinstance(dtype, str) or (dtype in ITEMSIZES and end - first != prod(shape) * ITEMSIZES[dtype]):
         raise ValueError(f"tensor {name} is longer or shorter than its shape")
-    return StoredTensor(dtype, shape, first)
+    return StoredTensor(dtype, tuple(shape), first, end)

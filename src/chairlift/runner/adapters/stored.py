@@ -26,9 +26,8 @@ _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF
 class StoredAdapter:
     def __init__(self, spec: AdapterSpec) -> None:
         self._tensors = spec.header.tensors
-        self.num_bytes = spec.header.num_bytes
         # Not torch's: it asks for huge pages, which take longer to get than all the small ones.
-        memory = mmap.mmap(-1, max(1, self.num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = mmap.mmap(-1, max(1, spec.header.num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with spec.file.open("rb", buffering=0) as file:
             _read_whole(file.fileno(), memoryview(memory), spec)
         self._bytes = torch.frombuffer(memory, dtype=torch.uint8)
@@ -39,11 +38,8 @@ class StoredAdapter:
         return down, in_order(up, part.place.order)
 
     def _tensor(self, name: str) -> Tensor:
-        dtype, shape, first = self._tensors[name]
-        (rows, columns), kind = shape, _DTYPES[dtype]
-        found = self._bytes[first : first + rows * columns * kind.itemsize]
-        # A file may put tensors anywhere.
-        return (found.clone() if first % kind.itemsize else found).view(kind).view(rows, columns)
+        dtype, shape, first, end = self._tensors[name]
+        return self._bytes[first:end].view(_DTYPES[dtype]).view(shape)
 
 
 def _read_whole(descriptor: int, memory: memoryview, spec: AdapterSpec) -> None:

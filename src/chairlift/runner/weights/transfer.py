@@ -1,4 +1,4 @@
-"""Copies weights to the device.
+"""Copies weights, and adapters, to the device.
 
 To a GPU they go in pieces on several lanes: a thread reads the mapped file into pinned memory, and the device fetches
 that while the thread fills another buffer.
@@ -12,7 +12,7 @@ Always: when `copy` returns, the target holds the tensor, rounded to its type. T
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -23,16 +23,31 @@ NUM_BUFFERS = 2
 _MAX_LANES = 8
 T = TypeVar("T")
 Launch = Callable[[], object]  # the device's part, on the stream of a lane
-Fill = Callable[[T, Tensor], Launch]  # puts a piece into a buffer
+
+
+class Buffer(NamedTuple):
+    pinned: Tensor  # PIECE bytes
+    fetched: Tensor | None  # as many on the device, for what is not copied to its place at once
+
+
+Fill = Callable[[T, Buffer], Launch]  # puts a piece into a buffer
 
 
 class CudaLane:
     """One thread's way to the device, with buffers that take turns."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, fetches: bool) -> None:
+        """fetches: its buffers have memory on the device too."""
         self._stream = torch.cuda.Stream(device)
-        self._buffers = [torch.empty(PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(NUM_BUFFERS)]
-        self._fetched = [torch.cuda.Event() for _ in range(NUM_BUFFERS)]
+        self._buffers = [
+            Buffer(
+                torch.empty(PIECE, dtype=torch.uint8, pin_memory=True),
+                torch.empty(PIECE, dtype=torch.uint8, device=device) if fetches else None,
+            )
+            for _ in range(NUM_BUFFERS)
+        ]
+        # Waited for without keeping a core busy.
+        self._done = [torch.cuda.Event(blocking=True) for _ in range(NUM_BUFFERS)]
 
     def mark(self) -> torch.cuda.Event:
         """What was launched until now, on the stream of this thread."""
@@ -53,20 +68,21 @@ class CudaLane:
         else:
             self._stream.wait_event(after)
 
-    def buffer(self, turn: int) -> Tensor:
-        """PIECE bytes, once the device has fetched what they held."""
-        self._fetched[turn].synchronize()
+    def buffer(self, turn: int) -> Buffer:
+        """Once the device is done with what it held."""
+        self._done[turn].synchronize()
         return self._buffers[turn]
 
     def send(self, turn: int, launch: Launch) -> None:
         """Has the device fetch a buffer, without waiting for it."""
         with torch.cuda.stream(self._stream):
             launch()
-            self._fetched[turn].record()
+            self._done[turn].record()
 
     def drain(self) -> None:
         """Returns when the device has everything."""
-        self._stream.synchronize()
+        for done in self._done:
+            done.synchronize()
 
 
 class Lanes:
@@ -127,8 +143,8 @@ def transfer_to(device: torch.device, num_threads: int) -> Transfer:
     return Transfer(partial(lanes_to, device, num_threads) if device.type == "cuda" else None)
 
 
-def lanes_to(device: torch.device, num_threads: int) -> Lanes:
-    return Lanes([CudaLane(device) for _ in range(min(num_threads, _MAX_LANES))])
+def lanes_to(device: torch.device, num_threads: int, fetches: bool = False) -> Lanes:
+    return Lanes([CudaLane(device, fetches) for _ in range(min(num_threads, _MAX_LANES))])
 
 
 def put(source: Tensor, buffer: Tensor) -> Tensor:
@@ -147,9 +163,9 @@ def _carry(lane: CudaLane, pieces: Iterator[T], fill: Fill[T], after: torch.cuda
     lane.drain()
 
 
-def _fill(stored: Tensor, target: Tensor, count: int, low: int, buffer: Tensor) -> Launch:
+def _fill(stored: Tensor, target: Tensor, count: int, low: int, buffer: Buffer) -> Launch:
     """So many numbers from `low` on. The device rounds them."""
-    part, own = put(stored[low : low + count], buffer), target[low : low + count]
+    part, own = put(stored[low : low + count], buffer.pinned), target[low : low + count]
     if part.dtype is own.dtype:
         return partial(own.copy_, part, non_blocking=True)
     return lambda: own.copy_(part.to(own.device, non_blocking=True))

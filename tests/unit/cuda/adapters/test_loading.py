@@ -13,7 +13,7 @@ from chairlift.runner.cuda.adapters.layout import RANKS
 from chairlift.runner.cuda.adapters.loading import SlotLoading
 from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter, pieces
 from chairlift.runner.weights.transfer import PIECE, Lanes, Launch
-from fakes.lanes import LateLane
+from fakes.lanes import LateLane, Mark
 from fakes.patience import HANG_S
 from fakes.slot_adapters import flat_adapter
 
@@ -34,7 +34,9 @@ class HeldLane(LateLane):
         return self.num_launched
 
     def start(self, after: Any = None) -> None:
-        if after is not None:  # else it waits for what has been cleared before
+        if isinstance(after, Mark):
+            super().start(after)
+        else:
             self.waited_for.append(after)
             assert self.go.wait(HANG_S)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from chairlift.runner.cuda.adapters.pieces import Piece, SlotAdapter, pieces
-from chairlift.runner.weights.transfer import PIECE, Lanes, Launch, put
+from chairlift.runner.weights.transfer import PIECE, Buffer, Lanes, Launch, put
 
 
 class SlotLoading:
@@ -45,24 +45,27 @@ class SlotLoading:
         if self._lanes is None:
             target.zero_()
             for each in adapter.tensors:
-                each.put(each.rows, target)
+                each.write(each.rows, target)
         else:
             empty = self._lanes.run(target.zero_, after)
             self._lanes.carry(pieces(adapter.tensors, PIECE), partial(_fill, target), empty)
 
 
-def _fill(target: Tensor, piece: Piece, buffer: Tensor) -> Launch:
+def _fill(target: Tensor, piece: Piece, buffer: Buffer) -> Launch:
     first = 0
     for each in piece:
-        put(each.rows, buffer[first:])
+        put(each.rows, buffer.pinned[first:])
         first += each.num_bytes
-    return partial(_place, target, piece, buffer[:first])
+    return partial(_place, target, piece, buffer, first)
 
 
-def _place(target: Tensor, piece: Piece, part: Tensor) -> None:
-    """From a buffer, which the device fetches as a whole."""
-    fetched, first = part.to(target.device, non_blocking=True), 0
+@torch.inference_mode()
+def _place(target: Tensor, piece: Piece, buffer: Buffer, count: int) -> None:
+    """From so many bytes of a buffer, which the device fetches as a whole."""
+    assert buffer.fetched is not None
+    buffer.fetched[:count].copy_(buffer.pinned[:count], non_blocking=True)
+    first = 0
     for each in piece:
-        rows = fetched[first : first + each.rows.nbytes].view(each.rows.dtype).view(each.rows.shape)
-        each.put(rows, target)
+        rows = buffer.fetched[first : first + each.rows.nbytes].view(each.rows.dtype).view(each.rows.shape)
+        each.write(rows, target)
         first += each.num_bytes

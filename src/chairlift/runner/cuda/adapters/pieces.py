@@ -39,7 +39,7 @@ class Placed(NamedTuple):
         return self._replace(rows=self.rows[low:high], first=self.first + low * self.step)
 
     @torch.inference_mode()
-    def put(self, rows: Tensor, slot: Tensor) -> None:
+    def write(self, rows: Tensor, slot: Tensor) -> None:
         """`rows`: these, on the device of the slot. Rounded once."""
         target = slot.as_strided(rows.shape, (self.step, 1), slot.storage_offset() + self.first)
         if self.factor == 1.0:
@@ -57,7 +57,7 @@ class SlotAdapter:
     tensors: Sequence[Placed]
     num_blocks: int  # of ranks
     num_numbers: int  # that it takes of a slot
-    num_bytes: int
+    num_bytes: int  # of the host's memory
 
 
 def make_slot_adapter(spec: AdapterSpec, config: ModelConfig) -> SlotAdapter:
@@ -70,7 +70,8 @@ def make_slot_adapter(spec: AdapterSpec, config: ModelConfig) -> SlotAdapter:
         down, up = stored.part(part)
         tensors.append(Placed(down, (place.down + number * place.width) * rank, place.width))
         tensors.append(Placed(up, (place.up + first) * rank, rank, part.factor))
-    return SlotAdapter(tensors, blocks, layout.num_units * rank, stored.num_bytes)
+    own = {each.rows.untyped_storage().data_ptr(): each.rows.untyped_storage().nbytes() for each in tensors}
+    return SlotAdapter(tensors, blocks, layout.num_units * rank, sum(own.values()))
 
 
 def pieces(tensors: Sequence[Placed], size: int) -> Iterator[Piece]:
@@ -80,6 +81,7 @@ def pieces(tensors: Sequence[Placed], size: int) -> Iterator[Piece]:
         left = tensor
         while left.num_bytes > room:
             count = (room - _ALIGNED) // (left.rows.nbytes // len(left.rows))
+            assert count > 0 or piece, "a row is longer than a piece"
             if count > 0:
                 piece.append(left.cut(0, count))
                 left = left.cut(count, len(left.rows))

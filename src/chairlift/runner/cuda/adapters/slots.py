@@ -58,7 +58,9 @@ class CudaSlots:
         self._stretch = _STRETCH // dtype.itemsize
         self._bank = torch.zeros(num_slots, size, dtype=dtype, device=device)
         self._blocks = [0] * num_slots  # of ranks
-        self._loading = SlotLoading(self._bank, lanes_to(device, _LANES) if device.type == "cuda" else None)
+        self._loading = SlotLoading(
+            self._bank, lanes_to(device, _LANES, fetches=True) if device.type == "cuda" else None
+        )
         most = max_tiles(max_rows, num_slots)
         places = self._layout.matrices.values()
         width = max(len(place.heights) * self._splits(place) for place in places) * self._max_blocks * ROWS * RANKS

@@ -1,8 +1,9 @@
 """Which kernels a start will launch, found out by a dry run without a GPU: nothing has to be listed by hand.
 
-The steps that are run before serving, and those that are captured ahead, are laid out and launched in memory that is
-never written and so takes none. Triton's hook before compiling a kernel notes it and refuses, and what torch would
-compute is left out. There is one layer of each kind, as layers declared alike launch the same.
+The steps that are run before serving, those that are captured ahead and some of long contexts are laid out and launched
+in memory that is hardly written and so takes little. Triton's hook before compiling a kernel notes it and refuses, and
+most of what torch would compute is left out. There is one layer of each kind, as layers declared alike launch the same;
+with adapters also the last one, after whose attention fewer rows go on.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.return_types import topk
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -30,13 +32,13 @@ from chairlift.runner.memory import measure
 from chairlift.runner.model import PagedModel
 from chairlift.runner.ops import Ops
 from chairlift.runner.start import warm_up
-from chairlift.runner.start.synthetic_steps import with_adapter
 from chairlift.runner.weights.assemble import Assembly, WeightFormat
 from chairlift.runner.weights.transfer import Transfer
 
 MakeRunner = Callable[[PagedModel, KvCache, torch.device, Limits], Runner]
 
 _CPU = torch.device("cpu")
+_LARGE = 1 << 20  # numbers
 _NO_GPU = -1  # Triton does not look at what this process has compiled for a real GPU
 
 
@@ -46,7 +48,6 @@ def kernels_of_start(
     weight_format: WeightFormat, limits: Limits, target: GPUTarget,
 ) -> list[str]:  # fmt: skip
     """Each as Triton's own words for a launch, in the order of first launches."""
-    # After the last layer's attention fewer rows may go on, for which adapters have other kernels.
     last = config.layers[-1:] if limits.num_adapter_slots else ()
     config = replace(config, layers=(*config.kinds_of_layers, *last))
     ops = deepcopy(ops)  # they keep what they learn about a device
@@ -63,8 +64,6 @@ def kernels_of_start(
         assert isinstance(runner, CudaRunner)
         for plan in (*measure.steps(limits), *warm_up.steps(limits, can_wait=True)):
             runner.dry_run(plan)
-            if limits.num_adapter_slots:
-                runner.dry_run(with_adapter(plan))
         assert isinstance(runner.device, DevicePart)
         runner.device.dry_run_likely()
     return list(noted)
@@ -107,10 +106,21 @@ class _ShapesOnly(TorchFunctionMode):
         torch._scaled_mm: lambda x, y, *_, out_dtype, **__: x.new_empty(len(x), y.shape[1], dtype=out_dtype),
         Tensor.gather: lambda x, dim, places: x.new_empty(places.shape),
     }
+    # Of logits.
+    _LARGE_SHAPES: Mapping[Any, Callable[..., Tensor | topk]] = {
+        Tensor.float: lambda x: x.new_empty(x.shape, dtype=torch.float32),
+        Tensor.index_select: lambda x, dim, places: x.new_empty(len(places), *x.shape[1:]),
+        Tensor.log_softmax: lambda x, *_, **__: torch.empty_like(x),
+        Tensor.topk: lambda x, count, **_: topk(
+            (x.new_empty(*x.shape[:-1], count), x.new_zeros(*x.shape[:-1], count, dtype=torch.int64))
+        ),
+    }
 
     def __torch_function__(
         self, function: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if function in self._LARGE_SHAPES and args[0].numel() > _LARGE:
+            return self._LARGE_SHAPES[function](*args, **(kwargs or {}))
         return self._SHAPES.get(function, function)(*args, **(kwargs or {}))
 
 
