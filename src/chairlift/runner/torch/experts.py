@@ -10,6 +10,7 @@ from torch import Tensor
 
 from chairlift.config.model import ExpertsSpec
 from chairlift.runner.ops import EachWeight, Experts, Weight
+from chairlift.runner.torch.whole_vectors import sigmoid
 
 _TINY = 1e-20  # keeps a sum of weights from being 0
 Gated = Callable[[Weight, Tensor, str], Tensor]  # as `Ops.gated`
@@ -21,7 +22,7 @@ def route(logits: Tensor, spec: ExpertsSpec, correction: Tensor | None) -> tuple
     if spec.scores == "softmax":
         scores = logits.softmax(dim=-1)
     elif spec.scores == "sigmoid":
-        scores = logits.sigmoid()
+        scores = sigmoid(logits)
     ranked = scores if correction is None else scores + correction.to(scores.dtype)
     if spec.num_groups > 1:
         ranked = _in_best_groups(ranked, spec)

@@ -19,6 +19,7 @@ from chairlift.runner.torch.exact_attention import exact_attention
 from chairlift.runner.torch.experts import mix, route
 from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
 from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted, without_cudnn
+from chairlift.runner.torch.whole_vectors import sigmoid
 
 _MAX_QUERIES = 512  # rows of a prompt chunk at once: bounds the mask and the scores
 _CHOOSING = ("cpu", "cuda")  # devices that tokens are chosen on; others may lack the number types
@@ -26,7 +27,6 @@ _MAX_WIDENED = 4096  # rows of a matrix that are held in float32 at once
 # Torch never splits fewer elements among threads. Borders would move with the number of rows: an element at a border
 # is computed outside of vectors, and its exponential may have another last bit.
 _UNSPLIT = 32768
-_VECTOR = 64  # a multiple of any processor's vector length
 # 0.5 x (1 + tanh(u)) is x sigmoid(2u), and 2u = _GELU * (x + 0.044715 x^3).
 _GELU = 2 * math.sqrt(2 / math.pi)
 
@@ -217,10 +217,8 @@ def _gelu(x: Tensor) -> Tensor:
 
 def _times_sigmoid(x: Tensor, power: Callable[[Tensor], Tensor]) -> Tensor:
     """x * sigmoid(power(x)), of each row alike whatever the number of rows."""
-    width = x.shape[-1]
-    # Whole vectors in every row: a remainder would be computed in another way.
-    wide = F.pad(x.to(torch.promote_types(x.dtype, torch.float32)), (0, -width % _VECTOR))
-    return (wide * torch.sigmoid(power(wide)))[:, :width].to(x.dtype)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return (wide * sigmoid(power(wide))).to(x.dtype)
 
 
 _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu_tanh": _gelu}
