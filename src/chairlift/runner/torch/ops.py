@@ -19,14 +19,11 @@ from chairlift.runner.torch.exact_attention import exact_attention
 from chairlift.runner.torch.experts import mix, route
 from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
 from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted, without_cudnn
-from chairlift.runner.torch.whole_vectors import sigmoid
+from chairlift.runner.torch.whole_vectors import UNSPLIT, sigmoid
 
 _MAX_QUERIES = 512  # rows of a prompt chunk at once: bounds the mask and the scores
 _CHOOSING = ("cpu", "cuda")  # devices that tokens are chosen on; others may lack the number types
 _MAX_WIDENED = 4096  # rows of a matrix that are held in float32 at once
-# Torch never splits fewer elements among threads. Borders would move with the number of rows: an element at a border
-# is computed outside of vectors, and its exponential may have another last bit.
-_UNSPLIT = 32768
 # 0.5 x (1 + tanh(u)) is x sigmoid(2u), and 2u = _GELU * (x + 0.044715 x^3).
 _GELU = 2 * math.sqrt(2 / math.pi)
 
@@ -162,8 +159,8 @@ class TorchOps:
         return self.activate(weight.linear(x), activation, has_gate=False)
 
     def activate(self, gate_up: Tensor, activation: str, has_gate: bool = True) -> Tensor:
-        if self._exact and gate_up.numel() >= _UNSPLIT:
-            parts = gate_up.split(max(1, (_UNSPLIT - 1) // gate_up.shape[1]))
+        if self._exact and gate_up.numel() >= UNSPLIT:
+            parts = gate_up.split(max(1, (UNSPLIT - 1) // gate_up.shape[1]))
             return torch.cat([_activate(part, activation, has_gate) for part in parts])
         return _activate(gate_up, activation, has_gate)
 
@@ -176,8 +173,8 @@ class TorchOps:
     def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
         spec = experts.rule
         logits = experts.router.logits(x)
-        # Of few rows at a time: `_UNSPLIT` says why.
-        rows = max(1, (_UNSPLIT - 1) // spec.count) if self._exact else max(1, len(logits))
+        # Of few rows at a time: `UNSPLIT` says why.
+        rows = max(1, (UNSPLIT - 1) // spec.count) if self._exact else max(1, len(logits))
         chosen = [route(part, spec, experts.correction) for part in logits.split(rows)]
         ids, weights = (torch.cat(each) for each in zip(*chosen, strict=True))
         return mix(x, experts, ids, weights, shared, self.gated)

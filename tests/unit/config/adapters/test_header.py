@@ -1,7 +1,7 @@
 """Headers of safetensors files: what the library refuses is refused, and nothing else reaches a caller."""
 
 import json
-import time
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,15 @@ import pytest
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from chairlift.config.adapters import header
 from chairlift.config.adapters.header import adapter_header
 from chairlift.core.errors import InvalidConfig
 
 GOOD = {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
 
 
-def write(path: Path, header: Any, num_bytes: int = 24) -> Path:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+def write(path: Path, content: Any, num_bytes: int = 24) -> Path:
+    text = content if isinstance(content, bytes) else json.dumps(content).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(num_bytes))
     return path
 
@@ -29,12 +30,12 @@ def changed(**fields: Any) -> dict[str, Any]:
 def test_tensors_have_their_places(tmp_path: Path) -> None:
     tensors = {"b": np.ones((3, 2), np.float32), "a": np.ones((5, 1), np.float16)}
     save_file(tensors, str(tmp_path / "file"), {"format": "pt"})
-    header = adapter_header(tmp_path / "file")
-    assert header.num_bytes == 24 + 10 and header.start + header.num_bytes == (tmp_path / "file").stat().st_size
-    assert {name: (each.dtype, each.shape) for name, each in header.tensors.items()} == {
+    found = adapter_header(tmp_path / "file")
+    assert found.num_bytes == 24 + 10 and found.start + found.num_bytes == (tmp_path / "file").stat().st_size
+    assert {name: (each.dtype, each.shape) for name, each in found.tensors.items()} == {
         "a": ("F16", (5, 1)), "b": ("F32", (3, 2)),
     }  # fmt: skip
-    assert sorted((each.first, each.end) for each in header.tensors.values()) == [(0, 24), (24, 34)]
+    assert sorted((each.first, each.end) for each in found.tensors.values()) == [(0, 24), (24, 34)]
 
 
 BROKEN: dict[str, Any] = {
@@ -59,14 +60,20 @@ BROKEN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_the_library_refuses_is_refused_in_one_line_and_soon(tmp_path: Path, what: str) -> None:
+def test_what_the_library_refuses_is_refused_in_one_line(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short_product(numbers: list[int]) -> int:
+        assert len(numbers) <= 8 and max(numbers, default=0) <= 24, "a product that may take for ever"
+        return prod(numbers)
+
+    monkeypatch.setattr(header, "prod", short_product)
     path = write(tmp_path / "file", BROKEN[what])
     with pytest.raises((SafetensorError, OSError, TypeError, OverflowError)), safe_open(path, "np") as file:
         file.get_tensor("a")
-    began = time.process_time()
     with pytest.raises(InvalidConfig, match="not a readable safetensors file") as raised:
         adapter_header(path)
-    assert "\n" not in str(raised.value) and time.process_time() - began < 2
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("num_bytes", [0, 20, 25, 400 << 10])

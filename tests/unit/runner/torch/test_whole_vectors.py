@@ -18,6 +18,18 @@ def test_a_rows_bits_do_not_depend_on_other_rows(width: int, dtype: torch.dtype)
     torch.testing.assert_close(among, torch.sigmoid(x))
 
 
+def test_nor_on_how_many_threads_share_the_rows() -> None:
+    """Where torch splits them depends on their number; few of the elements there have other bits."""
+    x = torch.randn(1400, 60, generator=torch.Generator().manual_seed(2))
+    alone = torch.cat([sigmoid(row.clone()) for row in x.split(1)])
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert all(torch.equal(sigmoid(x[:count]), alone[:count]) for count in range(1100, 1400))
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_the_choice_of_experts_neither() -> None:
     spec = ExpertsSpec(count=6, num_chosen=2, scores="sigmoid")
     logits = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
