@@ -18,10 +18,10 @@ from make_adapter import config_of, write_adapter
 
 from chairlift.config.adapters.adapter import read_adapter
 from chairlift.runner.adapters.stored import StoredAdapter
-from chairlift.runner.cuda.adapters.pieces import make_slot_adapter, pieces
-from chairlift.runner.weights.transfer import PIECE, put
+from chairlift.runner.cuda.adapters.pieces import make_slot_adapter
+from chairlift.runner.weights.transfer import PIECE
 
-PARTS = ("checked", "read", "read and placed", "in pieces", "put")
+PARTS = ("checked", "read", "read and packed", "put")
 
 
 def main() -> None:
@@ -45,11 +45,8 @@ def main() -> None:
             marks.append(time.perf_counter())
             adapter = make_slot_adapter(spec, config)
             marks.append(time.perf_counter())
-            found = list(pieces(adapter.tensors, PIECE))
-            marks.append(time.perf_counter())
-            for piece in found:
-                for each in piece:
-                    put(each.rows, buffer)
+            for piece in adapter.pieces:
+                piece.fill(buffer.numpy())
             marks.append(time.perf_counter())
             kept.append(adapter)
             times = [1000 * (later - earlier) for earlier, later in pairwise(marks)]

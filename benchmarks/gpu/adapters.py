@@ -34,7 +34,7 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.layout import RANKS, num_blocks, slot_layout
-from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter
+from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter, packed
 from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.runner import CudaRunner
 
@@ -52,7 +52,7 @@ def random_store(config: ModelConfig, rank: int, max_rank: int, count: int) -> A
             tensors.append(Placed(0.01 * torch.randn(rank, place.width), down, place.width))
             tensors.append(Placed(0.01 * torch.randn(height, rank), first * wide, wide, 2.0))
             first += height
-    made = SlotAdapter(tensors, num_blocks(rank), layout.num_units * wide, sum(each.rows.nbytes for each in tensors))
+    made = packed(tensors, num_blocks(rank), layout.num_units * wide)
     store: AdapterStore[SlotAdapter] = AdapterStore(lambda _: made, 1 << 50, max_rank)
     for number in range(1, count + 1):
         store.read(number, str(Path(str(number))))

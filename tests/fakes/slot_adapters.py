@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from chairlift.runner.cuda.adapters.layout import RANKS
-from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter
+from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter, packed
 
 
 def flat_adapter(numbers: Tensor, num_blocks: int) -> SlotAdapter:
-    return SlotAdapter((Placed(numbers.view(-1, RANKS), 0, RANKS),), num_blocks, len(numbers), numbers.nbytes)
+    return packed([Placed(numbers.view(-1, RANKS), 0, RANKS)], num_blocks, len(numbers))

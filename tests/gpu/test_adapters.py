@@ -16,7 +16,7 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.layout import RANKS, slot_layout
-from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter
+from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter, packed
 from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
@@ -42,14 +42,16 @@ SLOTS = {1: 2, 2: 0, 3: 3}
 Rows = dict[tuple[int, int], Tensor]
 
 
-def store_of(config: ModelConfig, dtype: torch.dtype) -> AdapterStore[SlotAdapter]:
-    """Random adapters, in the layout of their slots."""
-    units = slot_layout(config).num_units
+def numbers_of(number: int, config: ModelConfig, dtype: torch.dtype) -> Tensor:
+    """A random adapter, as it lies in a slot."""
+    count = slot_layout(config).num_units * BLOCKS[number] * RANKS
+    return (torch.randn(count, generator=torch.Generator().manual_seed(number)) * 0.02).to(dtype)
 
+
+def store_of(config: ModelConfig, dtype: torch.dtype) -> AdapterStore[SlotAdapter]:
     def read(path: Any) -> SlotAdapter:
         number = int(path.name)
-        numbers = torch.randn(units * BLOCKS[number] * RANKS, generator=torch.Generator().manual_seed(number))
-        return flat_adapter((numbers * 0.02).to(dtype), BLOCKS[number])
+        return flat_adapter(numbers_of(number, config, dtype), BLOCKS[number])
 
     store: AdapterStore[SlotAdapter] = AdapterStore(read, 1 << 34, 64)
     for number in BLOCKS:
@@ -57,10 +59,10 @@ def store_of(config: ModelConfig, dtype: torch.dtype) -> AdapterStore[SlotAdapte
     return store
 
 
-def matrices(adapter: SlotAdapter, config: ModelConfig, key: tuple[int, str]) -> list[tuple[int, Tensor, Tensor]]:
-    """First row, A and B of each part, as the layout has them."""
-    place, rank = slot_layout(config).matrices[key], adapter.num_blocks * RANKS
-    numbers = adapter.tensors[0].rows.flatten()
+def matrices(number: int, dtype: torch.dtype, key: tuple[int, str]) -> list[tuple[int, Tensor, Tensor]]:
+    """First row, A and B of each part of an adapter, as the layout has them."""
+    place, rank = slot_layout(CONFIG).matrices[key], BLOCKS[number] * RANKS
+    numbers = numbers_of(number, CONFIG, dtype)
     downs = numbers[place.down * rank :][: place.width * len(place.heights) * rank].view(-1, rank, place.width)
     ups = numbers[place.up * rank :][: sum(place.heights) * rank].view(-1, rank)
     firsts = np.cumsum((0, *place.heights)).tolist()
@@ -86,7 +88,7 @@ def test_every_row_gets_what_its_adapter_adds(dtype: torch.dtype, num_rows: int)
         expected = base.double()
         for number in BLOCKS:
             rows = torch.from_numpy(np.flatnonzero(numbers == number)).to(DEVICE)
-            for first, down, up in matrices(store.get(number), CONFIG, key):
+            for first, down, up in matrices(number, dtype, key):
                 added = (x[rows].double() @ down.double().T) @ up.double().T
                 expected[rows, first : first + len(up)] += added
         out = base.clone()
@@ -102,13 +104,13 @@ def test_every_row_gets_what_its_adapter_adds(dtype: torch.dtype, num_rows: int)
         slots.send(np.array([SLOTS.get(int(n), -1) for n in numbers], np.int32), num_rows, None, 0)
 
 
-@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("stored", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_a_slot_holds_the_rounded_numbers_of_the_last_adapter_and_nothing_of_the_one_before(
     stored: torch.dtype,
 ) -> None:
     """Ranks of less than a block leave numbers free; tensors are longer than a piece."""
     units, source = slot_layout(CONFIG).num_units, torch.Generator().manual_seed(5)
-    full = flat_adapter(torch.ones(units * RANKS, dtype=torch.bfloat16), 1)
+    ones = torch.ones(units * RANKS, dtype=torch.bfloat16)
     tensors, expected = [], torch.zeros(units * RANKS, dtype=torch.bfloat16)
     for place in slot_layout(CONFIG).matrices.values():
         down = torch.randn(12, place.width, generator=source).to(stored)
@@ -117,13 +119,13 @@ def test_a_slot_holds_the_rounded_numbers_of_the_last_adapter_and_nothing_of_the
         expected[place.down * RANKS :][: down.numel()] = down.flatten().bfloat16()
         scaled = (up.float() * 0.3).bfloat16()
         expected[place.up * RANKS :][: len(up) * RANKS].view(-1, RANKS)[:, :12] = scaled
-    adapters = {1: full, 2: SlotAdapter(tensors, 1, len(expected), 1)}
+    adapters = {1: flat_adapter(ones, 1), 2: packed(tensors, 1, len(expected))}
     store: AdapterStore[SlotAdapter] = AdapterStore(lambda path: adapters[int(path.name)], 1 << 34, RANKS)
     for number in adapters:
         store.read(number, str(number))
     slots = CudaSlots(store, CONFIG, torch.bfloat16, DEVICE, 2, 512)
     for _ in range(5):
-        for number, wanted in ((1, full.tensors[0].rows.flatten()), (2, expected)):
+        for number, wanted in ((1, ones), (2, expected)):
             slots.load([AdapterSlot(number, 1)])
             slots.send(np.array([1], np.int32), 1, None, 0)  # waits for it
             assert torch.equal(slots._bank[1].cpu(), wanted)
@@ -143,7 +145,7 @@ def test_one_kernel_multiplies_a_single_row_and_adds_its_adapter(dtype: torch.dt
             x = torch.randn(1, place.width, device=DEVICE, dtype=dtype)
             matrix = torch.randn(sum(place.heights), place.width, device=DEVICE, dtype=dtype) / place.width**0.5
             expected = x.double() @ matrix.double().T
-            for first, down, up in matrices(store.get(number), CONFIG, key) if number else ():
+            for first, down, up in matrices(number, dtype, key) if number else ():
                 expected[:, first : first + len(up)] += (x.double() @ down.double().T) @ up.double().T
             if key[1] == "gate_up":
                 found = slots.multiply_row(key, False, x, matrix, None, "silu")

@@ -1,7 +1,7 @@
 """Adapters in the host's memory, by number: read when first asked for, forgotten least recently used first.
 
-Always: one that is in use stays; the others fit the memory that is given, but for the last one read. Several threads
-may read and ask.
+Always: one that is in use stays. All fit the memory that is given, but for the last one read, and as many of those in
+use as the device holds: fewer would leave it waiting. Several threads may read and ask.
 """
 
 import threading
@@ -22,9 +22,10 @@ A = TypeVar("A", bound=Sized)
 
 
 class AdapterStore(Generic[A]):
-    def __init__(self, read: Callable[[Path], A], max_bytes: int, max_rank: int = 64) -> None:
-        """`read` raises `InvalidConfig`, and for an adapter of a higher rank."""
+    def __init__(self, read: Callable[[Path], A], max_bytes: int, max_rank: int = 64, num_slots: int = 1) -> None:
+        """`read` raises `InvalidConfig`, and for an adapter of a higher rank. num_slots: of the device."""
         self.max_rank = max_rank
+        self._num_slots = num_slots
         self._read = read
         self._max_bytes = max_bytes
         self._kept: OrderedDict[int, A] = OrderedDict()  # least recently used first
@@ -66,4 +67,4 @@ class AdapterStore(Generic[A]):
             for adapter in [each for each in self._kept if taken >= self._max_bytes and not is_used(each)]:
                 if taken >= self._max_bytes:
                     taken -= self._kept.pop(adapter).num_bytes
-            return taken < self._max_bytes or not any(is_used(adapter) for adapter in self._kept)
+            return taken < self._max_bytes or sum(map(is_used, self._kept)) < self._num_slots

@@ -186,4 +186,4 @@ def adapter_store(settings: Settings, config: ModelConfig, chosen: Choices) -> A
 
         return make_slot_adapter(spec, config)
 
-    return AdapterStore(read, settings.lora_memory, settings.max_lora_rank)
+    return AdapterStore(read, settings.lora_memory, settings.max_lora_rank, settings.max_loras)

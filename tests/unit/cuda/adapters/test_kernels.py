@@ -16,7 +16,8 @@ from chairlift.runner.adapters.low_rank import read_matrices
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters import slots
 from chairlift.runner.cuda.adapters.layout import RECORD, max_tiles, slot_layout, tiles_of
-from chairlift.runner.cuda.adapters.pieces import SlotAdapter, make_slot_adapter
+from chairlift.runner.cuda.adapters.pieces import KINDS, Placed, SlotAdapter, make_slot_adapter, packed, unpack
+from chairlift.runner.cuda.adapters.place_kernel import place_kernel
 from chairlift.runner.cuda.adapters.slots import CudaSlots
 from fakes.adapters import SHAPES, write_adapter
 from fakes.exact_world import CONFIGS
@@ -181,3 +182,22 @@ def test_tiles_hold_each_row_once_and_are_no_more_than_there_is_room_for() -> No
             found = {int(row): (int(tile[0]), int(tile[1])) for tile in tiles for row in tile[2:] if row >= 0}
             assert found == {row: (slot, blocks[slot] if slot >= 0 else 0) for row, slot in enumerate(slots.tolist())}
             assert tiles[:, 0].tolist() == sorted(tiles[:, 0].tolist(), key=lambda slot: (slot < 0, slot))
+
+
+@pytest.mark.parametrize("kept", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_piece_fills_its_slot_as_torch_does(kept: torch.dtype) -> None:
+    source = torch.Generator().manual_seed(1)
+    tensors = [
+        Placed(torch.randn(height, width, generator=source).to(dtype), 3000 * number + 7, step, factor)
+        for number, (height, width, step, factor, dtype) in enumerate(
+            zip((1, 50, 7, 40), (2999, 10, 300, 1), (3000, 16, 301, 16), (1.0, 0.3, -1.7, 3.0), KINDS, strict=True)
+        )
+    ]
+    (piece,) = packed(tensors, 1, 12_000, 1 << 20).pieces
+    buffer, slots = torch.zeros(piece.num_bytes, dtype=torch.uint8), torch.full((2, 12_000), 9.0, dtype=kept)
+    piece.fill(buffer.numpy())
+    place_kernel[(len(piece.records), 2)](buffer, slots[0])
+    unpack(buffer, len(piece.records), slots[1])
+    ulp = 2**-7 if kept is torch.bfloat16 else 0  # the interpreter cuts off; a GPU does not, as tests/gpu sees
+    torch.testing.assert_close(slots[0], slots[1], rtol=ulp, atol=0)
+    assert (slots[0] != 9).sum() == sum(each.rows.numel() for each in tensors)

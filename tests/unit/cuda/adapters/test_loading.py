@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chairlift.runner.cuda.adapters.layout import RANKS
 from chairlift.runner.cuda.adapters.loading import SlotLoading
-from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter, pieces
+from chairlift.runner.cuda.adapters.pieces import KINDS, Placed, SlotAdapter, packed, unpack
 from chairlift.runner.weights.transfer import PIECE, Lanes, Launch
 from fakes.lanes import LateLane, Mark
 from fakes.patience import HANG_S
@@ -59,7 +59,7 @@ class World:
         self.bank = torch.zeros(3, WIDTH)
         self.lane = HeldLane()
         self.lanes = [self.lane, LateLane(), LateLane()]
-        self.loading = SlotLoading(self.bank, Lanes(self.lanes))
+        self.loading = SlotLoading(self.bank, Lanes(self.lanes), unpack)
 
     def arrive(self, *slots: int) -> None:
         self.loading.arrive(slots)
@@ -107,7 +107,7 @@ def test_what_an_adapter_has_no_numbers_for_is_cleared() -> None:
     world.loading.begin(0, adapter(1))
     world.arrive(0)
     rows = numbers(2, 40).view(10, 4)
-    sparse = SlotAdapter((Placed(rows, 8, 16, 0.5), Placed(rows[:3], 800, 4)), 1, WIDTH, rows.nbytes)
+    sparse = packed([Placed(rows, 8, 16, 0.5), Placed(rows[:3], 800, 4)], 1, WIDTH)
     world.loading.begin(0, sparse)
     world.arrive(0)
     expected = torch.zeros(WIDTH)
@@ -122,9 +122,9 @@ def test_what_an_adapter_has_no_numbers_for_is_cleared() -> None:
 def test_numbers_are_rounded_once(stored: torch.dtype, kept: torch.dtype, factor: float) -> None:
     rows = numbers(3, 600).view(60, 10).to(stored)
     bank = torch.zeros(2, 1000, dtype=kept)
-    adapters = [SlotAdapter((Placed(rows, 7, 16, factor),), 1, 1000, rows.nbytes)] * 2
+    adapters = [packed([Placed(rows, 7, 16, factor)], 1, 1000)] * 2
     for slot, lanes in enumerate((None, Lanes([LateLane()]))):
-        loading = SlotLoading(bank, lanes)
+        loading = SlotLoading(bank, lanes, unpack)
         loading.begin(slot, adapters[slot])
         loading.arrive([slot])
     expected = (rows.float() * np.float32(factor).item()).to(kept)
@@ -132,21 +132,36 @@ def test_numbers_are_rounded_once(stored: torch.dtype, kept: torch.dtype, factor
     assert torch.equal(found, expected.expand(2, -1, -1))
 
 
-def test_pieces_hold_every_row_once_and_fit() -> None:
+def test_pieces_fit_and_fill_a_slot_with_every_row() -> None:
+    """Tensors of several types, side by side in one memory or not, in any order and with others between them."""
     rng = np.random.default_rng(4)
-    for _ in range(50):
-        tensors = []
+    num_stretches = 0
+    for _ in range(100):
+        memory = torch.from_numpy(rng.integers(0, 255, 20_000, np.uint8))
+        tensors, place = [], int(rng.integers(0, 3)) * 8
+        slot, expected = torch.full((9 * 1200,), -1.0), torch.full((9 * 1200,), -1.0)
         for index in range(int(rng.integers(1, 9))):
-            rows = torch.from_numpy(rng.integers(0, 99, (int(rng.integers(1, 40)), int(rng.integers(1, 30)))))
-            tensors.append(Placed(rows.to(torch.int16 if index % 2 else torch.int32), 2000 * index, 30))
-        size = int(rng.integers(256, 2048))
-        found = list(pieces(tensors, size))
-        assert all(piece and sum(each.num_bytes for each in piece) <= size for piece in found)
-        places = [each.first + row * 30 for piece in found for each in piece for row in range(len(each.rows))]
-        assert places == [each.first + row * 30 for each in tensors for row in range(len(each.rows))]
-        for tensor in tensors:
-            own = [each.rows for piece in found for each in piece if tensor.first <= each.first < tensor.first + 2000]
-            assert torch.equal(torch.cat(own), tensor.rows)
+            height, width = int(rng.integers(1, 40)), int(rng.integers(1, 30))
+            dtype = KINDS[rng.integers(0, len(KINDS))]
+            numbers = torch.from_numpy(rng.integers(-9, 9, (height, width))).to(dtype)
+            if rng.random() < 0.8:
+                place = -(-place // dtype.itemsize) * dtype.itemsize + int(rng.random() < 0.2) * 8
+                own = memory[place : place + numbers.nbytes].view(dtype).view(height, width)
+                place += numbers.nbytes
+                numbers = own.copy_(numbers)
+            tensors.append(Placed(numbers, 1200 * index, 30, 0.5))
+            expected[1200 * index :][: 30 * height].view(height, 30)[:, :width] = 0.5 * numbers.float()
+        rng.shuffle(tensors)  # type: ignore[arg-type]
+        size = int(rng.integers(400, 2048))
+        made = packed([Placed(*each) for each in tensors], 1, len(slot), size)
+        for piece in made.pieces:
+            assert 0 < piece.num_bytes <= size and len(piece.records)
+            buffer = torch.full((size,), 255, dtype=torch.uint8)
+            piece.fill(buffer.numpy())
+            unpack(buffer, len(piece.records), slot)
+            num_stretches += len(piece.stretches)
+        assert torch.equal(slot, expected)
+    assert num_stretches < 1500
 
 
 def test_an_error_reaches_every_step_that_uses_the_slot_and_no_other() -> None:
@@ -154,7 +169,7 @@ def test_an_error_reaches_every_step_that_uses_the_slot_and_no_other() -> None:
     world.lane.fails = True
     world.lane.go.set()
     world.lanes[1:] = []
-    world.loading = SlotLoading(world.bank, Lanes(world.lanes))
+    world.loading = SlotLoading(world.bank, Lanes(world.lanes), unpack)
     world.loading.begin(0, adapter(1))
     for _ in range(2):
         with pytest.raises(RuntimeError, match="the device is gone"):

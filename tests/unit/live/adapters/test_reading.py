@@ -29,9 +29,9 @@ def read(path: Path) -> Read:
     return Read()
 
 
-def board(max_bytes: int, num_slots: int = 4) -> Switchboard:
-    switchboard = ledger_switchboard(num_adapter_slots=num_slots)
-    store = AdapterStore(read, max_bytes)
+def board(max_bytes: int, num_slots: int = 1) -> Switchboard:
+    switchboard = ledger_switchboard(num_adapter_slots=4)
+    store = AdapterStore(read, max_bytes, num_slots=num_slots)
     switchboard.reading = AdapterReading(store, switchboard.engine.scheduler.adapters.__contains__)
     return switchboard
 
@@ -54,9 +54,10 @@ def finish(switchboard: Switchboard, max_steps: int = 100) -> dict[int, str | No
     raise AssertionError("it does not end")
 
 
+@pytest.mark.parametrize("num_slots", [1, 2, 4])
 @pytest.mark.parametrize("max_bytes", [1, 100, 150, 250])
-def test_all_requests_end_where_memory_holds_fewer_adapters_than_are_asked_for(max_bytes: int) -> None:
-    switchboard = board(max_bytes)
+def test_all_requests_end_where_memory_holds_fewer_adapters_than_are_asked_for(max_bytes: int, num_slots: int) -> None:
+    switchboard = board(max_bytes, num_slots)
     for key in range(1, 13):
         submit(switchboard, key, adapter=1 + key % 6)
     assert finish(switchboard) == dict.fromkeys(range(1, 13), "length")
@@ -69,6 +70,18 @@ def test_a_request_that_waits_for_room_goes_on_when_the_last_one_before_it_ends(
     switchboard.step()
     submit(switchboard, 2, adapter=2)  # the first one's adapter takes all room
     assert finish(switchboard) == {1: "length", 2: "length"}
+
+
+def test_as_many_run_together_as_the_device_holds_whatever_the_memory() -> None:
+    switchboard = board(max_bytes=1, num_slots=3)
+    for adapter in range(1, 5):
+        submit(switchboard, adapter, adapter, max_output=20)
+    assert switchboard.reading is not None
+    while switchboard.reading.wait():
+        switchboard.step()
+    assert sorted(switchboard.engine.scheduler.adapters) == [1, 2, 3]
+    assert list(switchboard.reading.held) == [4]
+    assert finish(switchboard) == dict.fromkeys(range(1, 5), "length")
 
 
 def test_one_that_cannot_be_read_fails_its_own_requests_alone() -> None:

@@ -5,25 +5,28 @@
 
 Always: a slot is written after the steps that were launched before, as one of them may use what it held, and in the
 order of `begin`; it is used after `arrive`. Adapters lie in memory that is not pinned: nothing can be launched while
-the driver pins some.
+the driver pins some. Threads do little in Python for a piece: they and the engine would wait for each other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.adapters.pieces import Piece, SlotAdapter, pieces
-from chairlift.runner.weights.transfer import PIECE, Buffer, Lanes, Launch, put
+from chairlift.runner.cuda.adapters.pieces import Piece, SlotAdapter
+from chairlift.runner.weights.transfer import Buffer, Lanes, Launch
+
+Unpack = Callable[[Tensor, int, Tensor], object]  # a piece on the slot's device, its records, the slot
 
 
 class SlotLoading:
-    def __init__(self, bank: Tensor, lanes: Lanes | None) -> None:
+    def __init__(self, bank: Tensor, lanes: Lanes | None, unpack: Unpack) -> None:
         """`bank`: [slots, numbers]. `lanes`: to its device; None: it lies in the host's memory."""
         self._bank = bank
         self._lanes = lanes
+        self._unpack = unpack
         self._thread = ThreadPoolExecutor(1, "slots")
         self._under_way: dict[int, Future[None]] = {}
 
@@ -44,28 +47,21 @@ class SlotLoading:
         target = self._bank[slot, : adapter.num_numbers]
         if self._lanes is None:
             target.zero_()
-            for each in adapter.tensors:
-                each.write(each.rows, target)
+            for piece in adapter.pieces:
+                memory = torch.empty(piece.num_bytes, dtype=torch.uint8)
+                piece.fill(memory.numpy())
+                self._unpack(memory, len(piece.records), target)
         else:
             empty = self._lanes.run(target.zero_, after)
-            self._lanes.carry(pieces(adapter.tensors, PIECE), partial(_fill, target), empty)
+            self._lanes.carry(adapter.pieces, partial(self._fill, target), empty)
 
+    def _fill(self, target: Tensor, piece: Piece, buffer: Buffer) -> Launch:
+        piece.fill(buffer.pinned.numpy())
+        return partial(self._place, target, piece, buffer)
 
-def _fill(target: Tensor, piece: Piece, buffer: Buffer) -> Launch:
-    first = 0
-    for each in piece:
-        put(each.rows, buffer.pinned[first:])
-        first += each.num_bytes
-    return partial(_place, target, piece, buffer, first)
-
-
-@torch.inference_mode()
-def _place(target: Tensor, piece: Piece, buffer: Buffer, count: int) -> None:
-    """From so many bytes of a buffer, which the device fetches as a whole."""
-    assert buffer.fetched is not None
-    buffer.fetched[:count].copy_(buffer.pinned[:count], non_blocking=True)
-    first = 0
-    for each in piece:
-        rows = buffer.fetched[first : first + each.rows.nbytes].view(each.rows.dtype).view(each.rows.shape)
-        each.write(rows, target)
-        first += each.num_bytes
+    @torch.inference_mode()
+    def _place(self, target: Tensor, piece: Piece, buffer: Buffer) -> None:
+        assert buffer.fetched is not None
+        fetched = buffer.fetched[: piece.num_bytes]
+        fetched.copy_(buffer.pinned[: piece.num_bytes], non_blocking=True)
+        self._unpack(fetched, len(piece.records), target)

@@ -30,13 +30,15 @@ from chairlift.runner.cuda.adapters.layout import (
 )
 from chairlift.runner.cuda.adapters.loading import SlotLoading
 from chairlift.runner.cuda.adapters.one_row_kernel import adapted_row_kernel, low_row_kernel
-from chairlift.runner.cuda.adapters.pieces import SlotAdapter
+from chairlift.runner.cuda.adapters.pieces import FIELDS, SlotAdapter, unpack
+from chairlift.runner.cuda.adapters.place_kernel import place_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.one_row.product import LINES, stretch
 from chairlift.runner.cuda.step.memory import pinned_ring
 from chairlift.runner.weights.transfer import lanes_to
 
 _LANES = 4  # to the device, of loads
+_SHARES = 8  # programs for each tensor of a piece
 _STRETCH = 2048  # bytes of a row, of a program: more take more shared memory than all GPUs have
 _OUTPUTS = 256  # of a turn of `up`
 _REGISTERS = 128  # of a thread: as many programs then share a processor
@@ -58,9 +60,12 @@ class CudaSlots:
         self._stretch = _STRETCH // dtype.itemsize
         self._bank = torch.zeros(num_slots, size, dtype=dtype, device=device)
         self._blocks = [0] * num_slots  # of ranks
-        self._loading = SlotLoading(
-            self._bank, lanes_to(device, _LANES, fetches=True) if device.type == "cuda" else None
-        )
+        if device.type == "cuda":
+            self._loading = SlotLoading(self._bank, lanes_to(device, _LANES, fetches=True), _place)
+        else:
+            self._loading = SlotLoading(self._bank, None, unpack)
+        # Compiled now, not at the first load: a record of no rows.
+        _place(torch.zeros(FIELDS * 8, dtype=torch.uint8, device=device), 1, self._bank[0])
         most = max_tiles(max_rows, num_slots)
         places = self._layout.matrices.values()
         width = max(len(place.heights) * self._splits(place) for place in places) * self._max_blocks * ROWS * RANKS
@@ -154,3 +159,7 @@ class CudaSlots:
     def _splits(self, place: MatrixPlace) -> int:
         """Stretches of columns."""
         return triton.cdiv(place.width, self._stretch)
+
+
+def _place(piece: Tensor, num_records: int, slot: Tensor) -> None:
+    place_kernel[(num_records, _SHARES)](piece, slot, num_warps=4)

@@ -48,7 +48,7 @@ def hopper_prompt_kernel(
         first = gl.program_id(0) % PAIRS * 2
         end = position + count
         low = 0
-        seen = 0  # the first page that is read: those before it may be others'
+        seen = 0  # the first page that is read
         num_full = (position + 1) // TILE  # tiles of keys that every query sees whole
         if window > 0:
             low = gl.maximum(position + 1 - window, 0) // TILE * TILE
@@ -89,8 +89,8 @@ def _copy(
     keys, values, table, pages, kv_head, num_lines, memory,
     KV_HEADS: gl.constexpr, DIM: gl.constexpr, SIZE: gl.constexpr, TILE: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Pages behind the last are zeros: the copy engine reads none beyond the cache. In the place of pages that no query
-    sees, before a window, is the first that is seen: what is hidden must be numbers."""
+    """Pages that no query sees, before a window and behind the last, are zeros: the copy engine reads none beyond the
+    cache."""
     NUM_PAGES: gl.constexpr = TILE // SIZE
     PARTS: gl.constexpr = DIM // LINE
     kv, full, empty = memory
@@ -121,7 +121,8 @@ def _starts(
     """The first lines of so many pages."""
     if NUM_PAGES == 1:
         block = gl.load(table + gl.minimum(gl.maximum(page, seen), last))
-        starts = (gl.where(page <= last, (block * KV_HEADS + kv_head) * SIZE, num_lines),)
+        is_seen = (page >= seen) & (page <= last)
+        starts = (gl.where(is_seen, (block * KV_HEADS + kv_head) * SIZE, num_lines),)
     else:
         HALF: gl.constexpr = NUM_PAGES // 2
         starts = _starts(table, page, seen, last, kv_head, num_lines, KV_HEADS, SIZE, HALF)

@@ -105,7 +105,7 @@ class DevicePart:
         planned = planner.plan(step, key and key.num_tokens) if planner else None
         prompt_scores: list[Scores] = []
         if key is None:
-            tiling = self._keys.tiling_of(step.num_short, step.max_context)
+            tiling = self._keys.tiling_of(step.num_tokens, step.num_short, step.max_context, len(step.tiles) > 0)
             rows = self._forward.logit_rows(step.num_samples)
             if len(step.prompt_spans):  # their scores take all rows
                 hidden = self._forward.hidden(

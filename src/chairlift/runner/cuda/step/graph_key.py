@@ -99,9 +99,14 @@ class GraphKeys:
         self.likely = plain + [key._replace(has_adapters=True) for key in plain if limits.num_adapter_slots]
         self.unlikely = list(self._long_decodes())
 
-    def tiling_of(self, num_rows: int, max_context: int) -> Tiling:
-        """For other steps too: each tiling is a kernel to compile."""
-        return choose_tiling(num_rows, _power_of_two(max_context), self._has_groups, self._exact)
+    def tiling_of(self, num_tokens: int, num_short: int, max_context: int, has_tiles: bool) -> Tiling:
+        """Of a step that is not captured: as of one like it that is, whose kernels are compiled by now."""
+        rungs = self._with_tiles if has_tiles else self.ladder
+        rung = next((rung for rung in rungs if rung >= num_tokens), rungs[-1])
+        if not has_tiles:
+            return self._tiling(rung, max_context)
+        like = self._mixed(rung, num_short, max_context)
+        return like.tiling if num_short <= like.num_short else self._tiling(num_short, max_context)
 
     def of(
         self, num_tokens: int, num_short: int, max_context: int, num_tiles: int, num_samples: int
@@ -115,7 +120,10 @@ class GraphKeys:
             num_rows = max(num_short, num_samples - _MORE_SAMPLES)
             return self._mixed(rung, num_rows, max_context) if num_rows <= self.max_samples - _MORE_SAMPLES else None
         num_samples = rung if 2 * num_samples > rung else _power_of_two(num_samples)
-        return GraphKey(rung, rung, self.tiling_of(rung, max_context), 0, min(num_samples, self.max_samples))
+        return GraphKey(rung, rung, self._tiling(rung, max_context), 0, min(num_samples, self.max_samples))
+
+    def _tiling(self, num_rows: int, max_context: int) -> Tiling:
+        return choose_tiling(num_rows, _power_of_two(max_context), self._has_groups, self._exact)
 
     def _mixed(self, rung: int, num_rows: int, max_context: int) -> GraphKey:
         """With tiles. Rows and stretches of contexts that are padding end at once."""
@@ -125,20 +133,20 @@ class GraphKeys:
         contexts = _LONG_CONTEXTS if is_long else _CONTEXTS
         context = min(self._longest, next(each for each in contexts if each >= max_context))
         num_samples = min(rows + _MORE_SAMPLES, rung)
-        return GraphKey(rung, rows, self.tiling_of(rows, context), max_tiles(rung), num_samples)
+        return GraphKey(rung, rows, self._tiling(rows, context), max_tiles(rung), num_samples)
 
     def _decodes(self, max_running: int) -> Iterable[GraphKey]:
         """Of any number, short contexts first."""
         rungs = [rung for last, rung in pairwise((0, *self.ladder)) if last < max_running]
         contexts = [1 << power for power in range(min(self._longest, _LIKELY_CONTEXT).bit_length())]
         pairs = [(rung, each) for each in contexts for rung in rungs if rung <= _SMALL[-1] or each <= _CROWDED]
-        return (GraphKey(rung, rung, self.tiling_of(rung, each), 0, rung) for rung, each in pairs)
+        return (GraphKey(rung, rung, self._tiling(rung, each), 0, rung) for rung, each in pairs)
 
     def _long_decodes(self) -> Iterable[GraphKey]:
         """Of contexts that are not likely."""
         contexts = [1 << power for power in range(_LIKELY_CONTEXT.bit_length(), self._longest.bit_length())]
         pairs = product([rung for rung in self.ladder if rung <= self.max_decodes], contexts)
-        return (GraphKey(rung, rung, self.tiling_of(rung, each), 0, rung) for rung, each in pairs)
+        return (GraphKey(rung, rung, self._tiling(rung, each), 0, rung) for rung, each in pairs)
 
     def _prompts(self) -> Iterable[GraphKey]:
         """Beside few decodes and some; long ones last."""
