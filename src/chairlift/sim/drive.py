@@ -1,12 +1,13 @@
 """Feeds requests to an engine as they arrive and steps it until all have ended; on any clock that can be waited on.
 
-Always: a request enters before a step is planned and counts from its arrival, even if that was during a step. Holds
-only live requests.
+Always: a request enters before a step is planned and counts from when the engine sees it, even if that was during a
+step. Holds only live requests, and those that have arrived and are not seen yet.
 """
 
+import heapq
 import math
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 from chairlift.core.engine import Engine
 from chairlift.core.ports import Clock
@@ -19,6 +20,26 @@ Delay = Callable[[Request], float]  # seconds
 
 def at_once(request: Request) -> float:
     return 0.0
+
+
+class Seen(NamedTuple):
+    """A request that an engine sees, some time after it arrived."""
+
+    at: float
+    number: int  # of arrivals
+    arrival: float
+    request: Request
+
+
+def as_seen(arriving: Arriving, delay: Delay) -> Iterator[Seen]:
+    """In the order in which they are seen: one that takes longer lets later ones pass."""
+    on_the_way: list[Seen] = []
+    for number, (arrival, request) in enumerate(arriving):
+        while on_the_way and on_the_way[0].at <= arrival:
+            yield heapq.heappop(on_the_way)
+        heapq.heappush(on_the_way, Seen(arrival + delay(request), number, arrival, request))
+    while on_the_way:
+        yield heapq.heappop(on_the_way)
 
 
 class WaitingClock(Clock, Protocol):
@@ -64,33 +85,30 @@ class _Feed:
     def __init__(self, engine: Engine, clock: WaitingClock, arriving: Arriving, concurrency: int, delay: Delay) -> None:
         self._engine = engine
         self._clock = clock
-        self._arriving = iter(arriving)
+        self._seen = as_seen(arriving, at_once if concurrency else delay)
         self._concurrency = concurrency
-        self._delay = delay
-        self._take()
+        self._following = next(self._seen, None)
 
     @property
     def has_more(self) -> bool:
         return self._following is not None
+
+    @property
+    def next_at(self) -> float:
+        """When the engine sees the next one; in a closed loop no moment is known."""
+        return math.inf if self._following is None or self._concurrency else self._following.at
 
     def add_arrived(self) -> None:
         live, concurrency = self._engine.scheduler.live, self._concurrency
         while self._following is not None and (
             len(live) < concurrency if concurrency else self.next_at <= self._clock.now()
         ):
-            arrival, request = self._following
-            arrive(self._engine, (request,), self._clock.now() if concurrency else arrival)
-            self._take()
-
-    def _take(self) -> None:
-        self._following = next(self._arriving, None)
-        self.next_at = float("inf")  # when the engine sees it; in a closed loop no moment is known
-        if self._following is not None and not self._concurrency:
-            arrival, request = self._following
-            self.next_at = arrival + self._delay(request)
+            seen_at = self._clock.now() if concurrency else self._following.at
+            arrive(self._engine, (self._following.request,), seen_at)
+            self._following = next(self._seen, None)
 
 
-def arrive(engine: Engine, samples: tuple[Request, ...], arrival: float) -> None:
-    """Adds a prompt that arrived at that moment, perhaps during the last step."""
-    engine.scheduler.add(samples, arrival)
-    engine.observer.added(samples, arrival)
+def arrive(engine: Engine, samples: tuple[Request, ...], seen_at: float) -> None:
+    """Adds a prompt that came at that moment, perhaps during the last step."""
+    engine.scheduler.add(samples, seen_at)
+    engine.observer.added(samples, seen_at)

@@ -45,13 +45,13 @@ def run(
         return fleet.timeline.report(slo, tuple(fleet.routing.failures), fleet.replica_s)
     rules = rules_of(settings, profile, limits)
     scheduler = make_scheduler(limits, rules)
-    timeline = Timeline(scheduler.pool)
+    concurrency, delay = arrivals.concurrency, profile.arrival_delay
+    timeline = Timeline(scheduler.pool, None if concurrency else delay)
     arriving = requests_of(arrivals.apply(items, seed), limits, seed)
     with ExitStack() as files:
         observer: Observer = timeline
         if trace is not None:
             recorder = Recorder(trace, scheduler, rules, profile.model, "virtual", profile.depth)
             observer = Observers(timeline, files.enter_context(closing(recorder)))
-        concurrency, delay = arrivals.concurrency, profile.arrival_delay
         simulate(arriving, scheduler, profile.cost, observer, concurrency, profile.depth, watch, delay=delay)
     return timeline.report(slo)

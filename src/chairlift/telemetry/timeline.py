@@ -5,7 +5,7 @@ Always: memory grows with live requests and users, plus thirty-two bytes for eac
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, RuleFailed, Token
@@ -51,8 +51,10 @@ class _Live:
 class Timeline:
     """An engine's observer, which reads `pool` after each plan; or fed with `added`, `stepped` and `add`."""
 
-    def __init__(self, pool: BlockPool | None = None) -> None:
+    def __init__(self, pool: BlockPool | None = None, delay: Callable[[Request], float] | None = None) -> None:
+        """`delay`: how long before it was added a client sent a request; latencies count from there."""
         self._pool = pool
+        self._delay = delay
         self._live: dict[RequestId, _Live] = {}
         self._users: dict[str, _User] = {}
         self._done = Latencies.none()
@@ -74,9 +76,10 @@ class Timeline:
         user.prompt_tokens += len(samples[0].prompt)
         user.requests += len(heard)
         self._num_requests += len(heard)
-        self._started = min(self._started, now)
+        sent = now if self._delay is None else now - self._delay(samples[0])
+        self._started = min(self._started, sent)
         for request in heard:
-            self._live[request.id] = live = _Live(user, now)
+            self._live[request.id] = live = _Live(user, sent)
             self._set_waiting(live, True, now)
 
     def moved(self, request: RequestId, now: float) -> None:

@@ -1,7 +1,7 @@
 """Adapters in the host's memory, by number: read when first asked for, forgotten least recently used first.
 
-Always: one that is in use stays. All fit the memory that is given, but for the last one read, and as many of those in
-use as the device holds: fewer would leave it waiting. Several threads may read and ask.
+Always: one that is in use stays. All fit the memory that is given, but for the last one read, and for as many as the
+device holds: with fewer, it would wait for some that it has to be read again. Several threads may read and ask.
 """
 
 import threading
@@ -64,7 +64,9 @@ class AdapterStore(Generic[A]):
         """Forgets adapters that are not used, until there is room for another; whether there is."""
         with self._lock:
             taken = sum(each.num_bytes for each in self._kept.values())
-            for adapter in [each for each in self._kept if taken >= self._max_bytes and not is_used(each)]:
-                if taken >= self._max_bytes:
-                    taken -= self._kept.pop(adapter).num_bytes
-            return taken < self._max_bytes or sum(map(is_used, self._kept)) < self._num_slots
+            unused = iter([adapter for adapter in self._kept if not is_used(adapter)])
+            while taken >= self._max_bytes and len(self._kept) >= self._num_slots:
+                if (adapter := next(unused, None)) is None:
+                    return False
+                taken -= self._kept.pop(adapter).num_bytes
+            return True

@@ -23,7 +23,7 @@ from chairlift.core.routing.service import FleetService, period_s
 from chairlift.core.routing.work import work
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
-from chairlift.sim.drive import Arriving, Delay, at_once
+from chairlift.sim.drive import Arriving, Delay, Seen, as_seen, at_once
 from chairlift.sim.fleet.changes import NO_CHANGES, Change, Changes, FleetEvent
 from chairlift.sim.fleet.moves import NO_SPLIT, Moves, Split
 from chairlift.sim.fleet.replica import NEVER, Replica
@@ -68,8 +68,8 @@ class ReplicaRun:
         self._wakes: list[tuple[float, int]] = []  # (moment, replica); outdated where the replica acts at another
         self._held: deque[tuple[Request, float, bool]] = deque()  # with arrival, and whether it is new
         self._moving: list[tuple[float, int, Request]] = []  # (moment, id, request) of replicas that are gone or drain
-        self._feed: Iterator[tuple[float, Request]] = iter(())
-        self._next: tuple[float, Request] | None = None  # the next to arrive
+        self._feed: Iterator[Seen] = iter(())
+        self._next: Seen | None = None  # the next to be seen
         self._changes = deque(changes.events)
         self._autoscale = changes.autoscale
         self._starting: dict[int, float] = {}  # replicas, and when they take requests
@@ -94,12 +94,12 @@ class ReplicaRun:
             self._run(arriving, concurrency, watch, delay)
 
     def _run(self, arriving: Arriving, concurrency: int, watch: Callable[[float], None] | None, delay: Delay) -> None:
-        self._feed = iter(arriving)
+        self._feed = as_seen(arriving, at_once if concurrency else delay)
         self._next = next(self._feed, None)
         self._fill(concurrency, 0.0)
         is_open = not concurrency
         while True:
-            seen = self._next[0] + delay(self._next[1]) if self._next is not None and is_open else NEVER
+            seen = self._next.at if self._next is not None and is_open else NEVER
             wake, changes = self._next_wake(), self._next_change()
             now = min(seen, wake, changes)
             if self._next is None and min(wake, self._moves.next_at) == NEVER and not (self._held or self._moving):
@@ -112,7 +112,7 @@ class ReplicaRun:
                 self._change(now)
                 self._fill(concurrency, now)
             elif seen == now:
-                self._send(self._next[0] if self._next is not None else now, now)
+                self._send(self._next.arrival if self._next is not None else now, now)
             else:
                 self._wake(concurrency, now)
                 if watch is not None:
@@ -156,9 +156,9 @@ class ReplicaRun:
 
     def _send(self, arrival: float, now: float) -> None:
         assert self._next is not None
-        request = self._next[1]
+        request = self._next.request
         self.timeline.added((request,), arrival)
-        self._route(request, arrival, now)
+        self._route(request, now, now)
         self._next = next(self._feed, None)
 
     def _route(self, request: Request, arrival: float, now: float) -> None:

@@ -34,7 +34,7 @@ CONFIG = uniform_model(
 )
 HAS_ADAPTERS = sys.argv[1] == "2"
 LIMITS = Limits(
-    vocab_size=192, max_model_len=20000, block_size=16, num_blocks=1, max_running=20, max_step_tokens=256,
+    vocab_size=192, max_model_len=20000, block_size=16, num_blocks=1, max_running=30, max_step_tokens=256,
     num_adapter_slots=2 * HAS_ADAPTERS,
 )
 BF16 = torch.bfloat16
@@ -112,7 +112,8 @@ with torch.inference_mode(), dry_run._noting(TARGET) as launched, dry_run._Shape
     warm_up(runner, limits)
     for kinds in GREEDY, MIXED:
         some = [[(start, 1)] * count for start in (0, 5, 16, 5000, 9000, 19000) for count in (1, 2, 9, 17, 20)]
-        for spans in [(0, 16)], [(0, 200)], [(200, 1)], [(3, 1), (0, 20)], [(3, 1)] * 19 + [(9000, 90)], *some:
+        crowd = [(3, 1), (9000, 2)] + [(0, 4)] * 24  # of more tiles than are captured
+        for spans in [(0, 16)], [(0, 200)], [(200, 1)], [(3, 1), (0, 20)], [(3, 1)] * 19 + [(9000, 90)], crowd, *some:
             plan = synthetic_step(spans, limits, 0, kinds)
             for each in plan, with_adapter(plan):
                 if HAS_ADAPTERS or not each.adapters:

@@ -7,6 +7,7 @@ from chairlift.config.model import uniform_model
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import choose_tiling
+from chairlift.runner.cuda.ops import _FEW
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKey, GraphKeys, ladder, max_graphs, max_tiles
 from chairlift.runner.memory.sizing import limits_without_pool
 
@@ -31,7 +32,7 @@ def decodes(keys: GraphKeys, count: int, max_context: int = 1) -> GraphKey:
 @pytest.mark.parametrize("longest", [3, 48, 64, 65, 300, 512, 5000])
 def test_decodes_in_short_contexts_are_prepared_however_long_contexts_may_be(longest: int) -> None:
     wanted = {GraphKey(rung, rung, choose_tiling(rung, 1 << (n - 1).bit_length(), True), 0, rung)
-              for rung in (1, 2, 4, 8) for n in range(1, min(longest, 4096) + 1)}  # fmt: skip
+              for rung in (1, 2, 4, 8) for n in range(1, longest + 1)}  # fmt: skip
     assert {key for key in make_keys(6, longest).likely if not key.num_tiles} == wanted
 
 
@@ -56,10 +57,19 @@ def test_with_tiles_it_is_padded_to_fewer_rungs_and_the_last() -> None:
     assert small is not None and small.num_tokens == 8
 
 
-def test_samples_are_padded_to_a_power_of_two_or_to_the_tokens() -> None:
-    keys, tiling = make_keys(30, 100), choose_tiling(24, 64, True)
+def test_a_step_of_few_rows_is_that_of_as_many_decodes_whatever_of_it_is_sampled() -> None:
+    keys, tiling = make_keys(200, 5000), choose_tiling(24, 64, True)
     found = [keys.of(20, 20, 40, 0, num_samples) for num_samples in (0, 1, 5, 13, 20)]
-    assert found == [GraphKey(24, 24, tiling, 0, num_samples) for num_samples in (1, 1, 8, 24, 24)]
+    assert set(found) == {GraphKey(24, 24, tiling, 0, 24)}
+    for num_tokens in range(1, 137):  # short prompts beside decodes
+        for context in (1, 200, 5000):
+            assert keys.of(num_tokens, num_tokens, context, 0, 1) in keys.likely
+
+
+def test_samples_of_more_rows_are_padded_to_a_power_of_two_or_to_the_tokens() -> None:
+    keys = make_keys(600, 100)
+    found = [keys.of(500, 500, 40, 0, num_samples) for num_samples in (0, 1, 64, 65, 200, 257)]
+    assert [key and key.num_samples for key in found] == [64, 64, 64, 128, 256, 512]
 
 
 def test_there_is_room_for_all_samples_of_a_step_and_never_for_more_than_are_kept() -> None:
@@ -77,15 +87,16 @@ def test_a_step_with_tiles_has_room_for_some_more_samples_than_rows() -> None:
     tiles = max_tiles(1024)
     found = [keys.of(1000, num_short, 9, 15, num_samples) for num_short, num_samples in
              ((0, 1), (16, 32), (17, 1), (1, 33), (64, 80), (60, 81), (200, 9))]  # fmt: skip
-    wanted = [16, 16, 64, 64, 64, 128, 256]
-    assert found == [GraphKey(1024, rows, choose_tiling(rows, 1024, True), tiles, rows + 16) for rows in wanted]
+    wanted = [16, 16, 64, 64, 64, 256, 256]
+    assert found == [GraphKey(1024, rows, choose_tiling(rows, 4096, True), tiles, rows + 16) for rows in wanted]
 
 
 def test_contexts_beside_tiles_are_padded_to_a_power_of_four_and_no_more_than_the_longest() -> None:
-    keys = make_keys(256, 5000)
-    found = [keys.of(1000, 20, max_context, 15, 1) for max_context in (0, 1024, 1025, 4096, 4097)]
-    wanted = [choose_tiling(64, context, True) for context in (1024, 1024, 4096, 4096, 8192)]
-    assert [key and key.tiling for key in found] == wanted
+    limits, asked = make_limits(256, 5000), (0, 1024, 1025, 4096, 4097)
+    for has_groups, wanted in ((True, (4096, 4096, 4096, 4096, 8192)), (False, (1024, 1024, 4096, 4096, 8192))):
+        keys = GraphKeys(limits, has_groups, exact=False)
+        found = [keys.of(1000, 20, max_context, 15, 1) for max_context in asked]
+        assert [key and key.tiling for key in found] == [choose_tiling(64, each, has_groups) for each in wanted]
 
 
 def test_steps_with_prompts_are_prepared_behind_decodes() -> None:
@@ -94,8 +105,9 @@ def test_steps_with_prompts_are_prepared_behind_decodes() -> None:
     prompts = keys.likely[first:]
     assert all(key.num_tiles for key in prompts)
     for count in range(1, 1025, 31):
-        for num_rows in (0, 16, 64):
-            assert {keys.of(count, min(count, num_rows), context, 1, 1) for context in (0, 4096)} <= set(prompts)
+        for num_rows in (0, 16, 64, 256):
+            found = {keys.of(count, min(count, num_rows), context, 1, 1) for context in (0, 4096, 5000)}
+            assert found <= set(prompts)
     assert len(keys.likely) < MAX_GRAPHS
 
 
@@ -156,3 +168,17 @@ def test_rungs_rise_and_end_with_the_first_that_holds_all_tokens() -> None:
 def test_the_largest_step_is_captured_too() -> None:
     assert ladder(make_limits(1, 100, 5001))[-1] == 5008
     assert ladder(make_limits(3000, 100, 3000))[-1] == 3000
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_a_step_that_is_not_captured_has_the_tiling_of_one_that_is(has_groups: bool) -> None:
+    """As each is a kernel: one that no start has compiled would be compiled while the step waits."""
+    keys = GraphKeys(make_limits(600, 5000), has_groups, exact=False)
+    captured = {(key.kernel_tiling, key.num_tokens > _FEW) for key in (*keys.likely, *keys.unlikely)}
+    for num_short in (0, 1, 2, 15, 16, 17, 100, 500):
+        for context in (1, 20, 300, 1500, 5000):
+            for has_tiles in (False, True):
+                num_tokens = max(1, num_short) + 3000 * has_tiles
+                tiling = keys.tiling_of(num_tokens, num_short, context, has_tiles)
+                alike = GraphKey(num_tokens, num_short, tiling, 0, 1)
+                assert (alike.kernel_tiling, num_tokens > _FEW) in captured, (num_short, context, has_tiles)

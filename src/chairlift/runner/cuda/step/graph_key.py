@@ -14,9 +14,12 @@ from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import Tiling, choose_tiling
 from chairlift.runner.cuda.step.layout import QUERIES
 
-MAX_GRAPHS = 256  # kept at once, and as many again where steps may have adapters
-_LIKELY_CONTEXT = 4096  # longer ones are captured when they come
-_CROWDED = 256  # the same, where very many rows decode
+MAX_GRAPHS = 320  # kept at once, and as many again where steps may have adapters
+# Contexts of more than so many tokens are captured when they come; where heads have keys of their own, and where many
+# rows decode, from fewer on.
+_LIKELY_CONTEXT = 16384
+_LIKELY_OWN_CONTEXT = 4096
+_CROWDED = ((136, 16384), (512, 4096), (1 << 30, 256))  # rows, context
 # Where cuBLAS multiplies well, by measuring on an H200: 448 rows take a third longer than 456 there.
 # `benchmarks/gpu/rungs.py` measures it and finds these.
 _SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 104, 136, 152, 184, 200, 216, 256, 280, 312, 344, 376, 408, 456, 512)
@@ -25,12 +28,15 @@ _LARGE = 128  # between further rungs
 _FEWER = 8  # than multiples of that, for which cuBLAS often chooses worse
 LONG = _MIDDLE[-1]  # a longer step takes the device longer than the host needs to launch it kernel by kernel
 _WITH_TILES = frozenset((64, 104, 152, 200, 256, 280, 312, 376, 456, 512))  # of the small ones
-_FEWEST = 16  # rows of a step with tiles
+_ROWS = (16, 64, 256)  # of a step with tiles, beside them
+_FEWEST = _ROWS[0]
 _BY_LIBRARY = 104  # rows that no kernel of ours multiplies
 _MORE_SAMPLES = 16  # than rows: of prompts that end
 _MORE_TILES = 16  # than those of a single chunk with all tokens
 _CONTEXTS = tuple(4**power for power in range(5, 16))  # of rows beside tiles
-_LONG_CONTEXTS = _CONTEXTS[1::2]  # in long steps
+_LONG_CONTEXTS = _CONTEXTS[2::2]  # in long steps
+_ALL_SAMPLED = 136  # rows whose logits take no longer than those of one, as the weights are read once
+_SAMPLED = 64  # of more rows, the fewest
 
 
 def ladder(limits: Limits) -> tuple[int, ...]:
@@ -82,6 +88,8 @@ class GraphKeys:
         """has_groups: several query heads share keys and values."""
         self._has_groups = has_groups
         self._exact = exact
+        self._contexts = _CONTEXTS[has_groups:]  # shared keys are walked in few stretches, so padding costs little
+        self._likely_context = _LIKELY_CONTEXT if has_groups else _LIKELY_OWN_CONTEXT
         self.ladder = ladder(limits)
         self.max_tokens = self.ladder[-1]
         self._with_tiles = [
@@ -119,7 +127,8 @@ class GraphKeys:
         if num_tiles:
             num_rows = max(num_short, num_samples - _MORE_SAMPLES)
             return self._mixed(rung, num_rows, max_context) if num_rows <= self.max_samples - _MORE_SAMPLES else None
-        num_samples = rung if 2 * num_samples > rung else _power_of_two(num_samples)
+        is_all = rung <= _ALL_SAMPLED or 2 * num_samples > rung
+        num_samples = rung if is_all else max(_SAMPLED, _power_of_two(num_samples))
         return GraphKey(rung, rung, self._tiling(rung, max_context), 0, min(num_samples, self.max_samples))
 
     def _tiling(self, num_rows: int, max_context: int) -> Tiling:
@@ -128,9 +137,9 @@ class GraphKeys:
     def _mixed(self, rung: int, num_rows: int, max_context: int) -> GraphKey:
         """With tiles. Rows and stretches of contexts that are padding end at once."""
         is_long = rung > LONG
-        rows = _FEWEST if num_rows <= _FEWEST and not is_long else max(4 * _FEWEST, _power_of_two(num_rows))
+        rows = next((rows for rows in _ROWS[is_long:] if rows >= num_rows), _power_of_two(num_rows))
         rows = min(rows, rung, self.max_samples - _MORE_SAMPLES)
-        contexts = _LONG_CONTEXTS if is_long else _CONTEXTS
+        contexts = _LONG_CONTEXTS if is_long else self._contexts
         context = min(self._longest, next(each for each in contexts if each >= max_context))
         num_samples = min(rows + _MORE_SAMPLES, rung)
         return GraphKey(rung, rows, self._tiling(rows, context), max_tiles(rung), num_samples)
@@ -138,20 +147,21 @@ class GraphKeys:
     def _decodes(self, max_running: int) -> Iterable[GraphKey]:
         """Of any number, short contexts first."""
         rungs = [rung for last, rung in pairwise((0, *self.ladder)) if last < max_running]
-        contexts = [1 << power for power in range(min(self._longest, _LIKELY_CONTEXT).bit_length())]
-        pairs = [(rung, each) for each in contexts for rung in rungs if rung <= _SMALL[-1] or each <= _CROWDED]
+        contexts = [1 << power for power in range(min(self._longest, self._likely_context).bit_length())]
+        longest = {rung: next(context for most, context in _CROWDED if rung <= most) for rung in rungs}
+        pairs = [(rung, each) for each in contexts for rung in rungs if each <= longest[rung]]
         return (GraphKey(rung, rung, self._tiling(rung, each), 0, rung) for rung, each in pairs)
 
     def _long_decodes(self) -> Iterable[GraphKey]:
         """Of contexts that are not likely."""
-        contexts = [1 << power for power in range(_LIKELY_CONTEXT.bit_length(), self._longest.bit_length())]
+        contexts = [1 << power for power in range(self._likely_context.bit_length(), self._longest.bit_length())]
         pairs = product([rung for rung in self.ladder if rung <= self.max_decodes], contexts)
         return (GraphKey(rung, rung, self._tiling(rung, each), 0, rung) for rung, each in pairs)
 
     def _prompts(self) -> Iterable[GraphKey]:
-        """Beside few decodes and some; long ones last."""
-        contexts = [each for each in _CONTEXTS if each <= _LIKELY_CONTEXT]
-        return (self._mixed(*each) for each in product(self._with_tiles, (_FEWEST, 4 * _FEWEST), contexts))
+        """Beside few decodes, some, and many; long ones last."""
+        contexts = [each for each in self._contexts if each <= self._likely_context]
+        return (self._mixed(*each) for each in product(self._with_tiles, _ROWS, contexts))
 
 
 def _power_of_two(count: int) -> int:
