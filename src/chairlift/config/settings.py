@@ -156,8 +156,9 @@ class Settings:
     max_loras: int = _model(8, whole(1, 1024), "N", "LoRA adapters on the device at once")
     max_lora_rank: int = _model(64, whole(1, 1024), "N", "highest rank of a LoRA adapter")
     lora_memory: int = _model(
-        4 * 2**30, num_bytes, "SIZE", "host memory for LoRA adapters that no request uses now (default: 4GiB)"
-    )
+        4 * 2**30, num_bytes, "SIZE",
+        "host memory for LoRA adapters that no request uses now; on a GPU as many as --max-loras stay (default: 4GiB)",
+    )  # fmt: skip
     lora_limits: Path | None = _server(
         None, existing_path, "FILE", "limits and shares of LoRA adapters (see docs/adapters.md)"
     )

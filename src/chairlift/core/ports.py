@@ -66,7 +66,9 @@ class HostMemory(Protocol):
 class AdapterMemory(Protocol):
     """Adapters in the host's memory, from which plans load them to the device. One that requests use stays."""
 
-    def __contains__(self, adapter: int) -> bool: ...
+    def use(self, adapter: int) -> bool:
+        """Whether it is there; it was used last then."""
+        ...
 
     def read(self, adapter: int, path: str) -> None:
         """From its folder, in any thread; raises `InvalidConfig`."""

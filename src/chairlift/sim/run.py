@@ -7,6 +7,7 @@ from pathlib import Path
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ports import Observer
+from chairlift.sim.drive import at_once
 from chairlift.sim.fleet.changes import NO_CHANGES, Changes, check
 from chairlift.sim.profile import Profile
 from chairlift.sim.setup import make_fleet, make_scheduler, rules_of
@@ -45,13 +46,14 @@ def run(
         return fleet.timeline.report(slo, tuple(fleet.routing.failures), fleet.replica_s)
     rules = rules_of(settings, profile, limits)
     scheduler = make_scheduler(limits, rules)
-    concurrency, delay = arrivals.concurrency, profile.arrival_delay
-    timeline = Timeline(scheduler.pool, None if concurrency else delay)
+    concurrency = arrivals.concurrency
+    delay = at_once if concurrency else profile.arrival_delay
+    timeline = Timeline(scheduler.pool, delay)
     arriving = requests_of(arrivals.apply(items, seed), limits, seed)
     with ExitStack() as files:
         observer: Observer = timeline
         if trace is not None:
-            recorder = Recorder(trace, scheduler, rules, profile.model, "virtual", profile.depth)
+            recorder = Recorder(trace, scheduler, rules, profile.model, "virtual", profile.depth, delay)
             observer = Observers(timeline, files.enter_context(closing(recorder)))
         simulate(arriving, scheduler, profile.cost, observer, concurrency, profile.depth, watch, delay=delay)
     return timeline.report(slo)

@@ -5,7 +5,7 @@ engine is idle. A file that cannot be written any more ends the recording with a
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -46,8 +46,13 @@ _EARLY = (Queued, Admitted, Preempted, RuleFailed, Shrunk)  # told before their 
 class Recorder:
     """An engine's observer that writes inputs and events."""
 
-    def __init__(self, path: Path, scheduler: Scheduler, rules: Rules, model: str, clock: str, depth: int) -> None:
+    def __init__(
+        self, path: Path, scheduler: Scheduler, rules: Rules, model: str, clock: str, depth: int,
+        delay: Callable[[Request], float] | None = None,
+    ) -> None:  # fmt: skip
+        """`delay`: how long before it was added a client sent a request."""
         self._path = path
+        self._delay = delay
         self._scheduler = scheduler
         self._encode = msgspec.json.Encoder().encode_into
         self._buffer = bytearray()
@@ -68,7 +73,7 @@ class Recorder:
         self._file.close()
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
-        self._write(_add(samples, now))
+        self._write(_add(samples, now, 0.0 if self._delay is None else self._delay(samples[0])))
 
     def aborted(self, request: RequestId, now: float) -> None:
         self._write(AbortLine(now, request))
@@ -163,13 +168,14 @@ class Recorder:
             self._file.close()
 
 
-def _add(samples: tuple[Request, ...], now: float) -> Add:
+def _add(samples: tuple[Request, ...], now: float, delay_s: float) -> Add:
     lead = samples[0]
     params, attributes = lead.params, lead.attributes.given
     if salt := attributes.get("cache_salt"):  # a known salt allows probing for the prompts under it
         attributes["cache_salt"] = blake2b(salt.encode(), digest_size=8).hexdigest()
     return Add(
         at=now,
+        delay_s=delay_s,
         requests=[request.id for request in samples],
         prompt=list(lead.prompt),
         output=list(lead.output),

@@ -42,7 +42,7 @@ class AdapterReading:
 
     def holds(self, front_end: FrontEnd, message: Submit, adapter: Adapter) -> bool:
         """Whether the request has to wait; it is held then."""
-        if adapter.number in self._memory and adapter.number not in self.held:
+        if self._memory.use(adapter.number) and adapter.number not in self.held:
             return False
         self.held.setdefault(adapter.number, []).append(HeldRequest(front_end, message))
         self._paths[adapter.number] = adapter.path

@@ -35,6 +35,12 @@ class AdapterStore(Generic[A]):
         with self._lock:
             return adapter in self._kept
 
+    def use(self, adapter: int) -> bool:
+        with self._lock:
+            if adapter in self._kept:
+                self._kept.move_to_end(adapter)
+            return adapter in self._kept
+
     @property
     def num_bytes(self) -> int:
         with self._lock:

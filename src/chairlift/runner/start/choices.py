@@ -176,7 +176,8 @@ def open_tensors(
 
 
 def adapter_store(settings: Settings, config: ModelConfig, chosen: Choices) -> AdapterStore[Any]:
-    """The adapters of the host, as the device's slots take them."""
+    """The adapters of the host, as the device's slots take them. On a CPU slots are not copies, and hold none."""
+    num_slots = settings.max_loras if chosen.kernels == "triton" else 1
 
     def read(folder: Path) -> Any:
         spec = read_adapter(folder, config, settings.max_lora_rank)
@@ -186,4 +187,4 @@ def adapter_store(settings: Settings, config: ModelConfig, chosen: Choices) -> A
 
         return make_slot_adapter(spec, config)
 
-    return AdapterStore(read, settings.lora_memory, settings.max_lora_rank, settings.max_loras)
+    return AdapterStore(read, settings.lora_memory, settings.max_lora_rank, num_slots)

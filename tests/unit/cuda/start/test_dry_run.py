@@ -113,6 +113,7 @@ with torch.inference_mode(), dry_run._noting(TARGET) as launched, dry_run._Shape
     for kinds in GREEDY, MIXED:
         some = [[(start, 1)] * count for start in (0, 5, 16, 5000, 9000, 19000) for count in (1, 2, 9, 17, 20)]
         crowd = [(3, 1), (9000, 2)] + [(0, 4)] * 24  # of more tiles than are captured
+        some += [[(start, 1)] + [(0, 5)] * 29 for start in (5, 5000, 19000)]  # short prompts are rows
         for spans in [(0, 16)], [(0, 200)], [(200, 1)], [(3, 1), (0, 20)], [(3, 1)] * 19 + [(9000, 90)], crowd, *some:
             plan = synthetic_step(spans, limits, 0, kinds)
             for each in plan, with_adapter(plan):

@@ -31,8 +31,8 @@ def decodes(keys: GraphKeys, count: int, max_context: int = 1) -> GraphKey:
 
 @pytest.mark.parametrize("longest", [3, 48, 64, 65, 300, 512, 5000])
 def test_decodes_in_short_contexts_are_prepared_however_long_contexts_may_be(longest: int) -> None:
-    wanted = {GraphKey(rung, rung, choose_tiling(rung, 1 << (n - 1).bit_length(), True), 0, rung)
-              for rung in (1, 2, 4, 8) for n in range(1, longest + 1)}  # fmt: skip
+    wanted = {GraphKey(rung, rung, choose_tiling(rung, 1 << (n - 1).bit_length(), True), 0, min(rung, 32))
+              for rung in (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 104, 136) for n in range(1, longest + 1)}  # fmt: skip
     assert {key for key in make_keys(6, longest).likely if not key.num_tiles} == wanted
 
 
@@ -58,12 +58,14 @@ def test_with_tiles_it_is_padded_to_fewer_rungs_and_the_last() -> None:
 
 
 def test_a_step_of_few_rows_is_that_of_as_many_decodes_whatever_of_it_is_sampled() -> None:
-    keys, tiling = make_keys(200, 5000), choose_tiling(24, 64, True)
-    found = [keys.of(20, 20, 40, 0, num_samples) for num_samples in (0, 1, 5, 13, 20)]
-    assert set(found) == {GraphKey(24, 24, tiling, 0, 24)}
-    for num_tokens in range(1, 137):  # short prompts beside decodes
-        for context in (1, 200, 5000):
-            assert keys.of(num_tokens, num_tokens, context, 0, 1) in keys.likely
+    tiling = choose_tiling(24, 64, True)
+    for max_running in (6, 200):
+        keys = make_keys(max_running, 5000)
+        found = [keys.of(20, 20, 40, 0, num_samples) for num_samples in (0, 1, 5, 13, 20)]
+        assert set(found) == {GraphKey(24, 24, tiling, 0, 24)}
+        for num_tokens in range(1, 137):  # short prompts beside decodes
+            for context in (1, 200, 5000):
+                assert keys.of(num_tokens, num_tokens, context, 0, 1) in keys.likely
 
 
 def test_samples_of_more_rows_are_padded_to_a_power_of_two_or_to_the_tokens() -> None:
@@ -135,7 +137,8 @@ def test_no_other_step_takes_more_than_the_largest() -> None:
         assert keys.of(keys.max_tokens, max_running, 5000, 1, max_running) in (largest, None)
         assert all(key.num_tokens <= largest.num_tokens and key.num_tiles <= largest.num_tiles for key in keys.likely)
         assert all(key.num_samples <= keys.max_samples for key in (largest, *keys.likely))
-        assert keys.max_decodes == max(key.num_tokens for key in keys.likely if not key.num_tiles)
+        most = max(rung for rung in keys.ladder if rung <= max(keys.max_decodes, 136))
+        assert most == max(key.num_tokens for key in keys.likely if not key.num_tiles)
 
 
 def test_a_step_of_more_tiles_or_samples_than_were_captured_is_not() -> None:
@@ -170,15 +173,28 @@ def test_the_largest_step_is_captured_too() -> None:
     assert ladder(make_limits(3000, 100, 3000))[-1] == 3000
 
 
+@pytest.mark.parametrize("max_running", [6, 64, 256, 600, 2048])
 @pytest.mark.parametrize("has_groups", [False, True])
-def test_a_step_that_is_not_captured_has_the_tiling_of_one_that_is(has_groups: bool) -> None:
-    """As each is a kernel: one that no start has compiled would be compiled while the step waits."""
-    keys = GraphKeys(make_limits(600, 5000), has_groups, exact=False)
-    captured = {(key.kernel_tiling, key.num_tokens > _FEW) for key in (*keys.likely, *keys.unlikely)}
-    for num_short in (0, 1, 2, 15, 16, 17, 100, 500):
-        for context in (1, 20, 300, 1500, 5000):
-            for has_tiles in (False, True):
-                num_tokens = max(1, num_short) + 3000 * has_tiles
+def test_every_step_has_the_tiling_of_one_whose_kernels_were_compiled(has_groups: bool, max_running: int) -> None:
+    """One that no start has compiled would be compiled while the step waits."""
+    keys = GraphKeys(make_limits(max_running, 20_000), has_groups, exact=False)
+    compiled = {(key.kernel_tiling, key.num_tokens > _FEW) for key in (*keys.likely, *keys.unlikely)}
+    for num_short in (0, 1, 2, 15, 16, 17, 100, 500, 600, 3000):
+        for context in (1, 20, 300, 1500, 5000, 20_000):
+            for num_more in (0, 20, 1000) if num_short <= max_running else (0,):  # tokens of tiles, beside decodes
+                num_tokens, has_tiles = max(1, num_short) + num_more, num_more > 0
+                captured = keys.of(num_tokens, num_short, context, int(has_tiles), min(num_tokens, 2))
                 tiling = keys.tiling_of(num_tokens, num_short, context, has_tiles)
-                alike = GraphKey(num_tokens, num_short, tiling, 0, 1)
-                assert (alike.kernel_tiling, num_tokens > _FEW) in captured, (num_short, context, has_tiles)
+                for each in (captured, GraphKey(num_tokens, num_short, tiling, 0, 1)):
+                    if each is not None:
+                        found = each.kernel_tiling, each.num_tokens > _FEW
+                        assert found in compiled, (num_short, context, num_more, each)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_what_is_captured_ahead_finds_room_in_the_memory_of_the_largest(has_groups: bool, exact: bool) -> None:
+    for max_running, max_model_len, max_step_tokens in ((6, 16384, 1024), (128, 16384, 2048), (1024, 131072, 4096)):
+        keys = GraphKeys(make_limits(max_running, max_model_len, max_step_tokens), has_groups, exact)
+        assert max(key.num_parts for key in keys.likely) <= max(keys.largest.num_parts, 4096)
+        assert max(key.num_samples for key in keys.likely) <= keys.max_samples

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from chairlift.config.options.rules import make_router
+from chairlift.core.attributes import Attributes
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
@@ -18,6 +19,7 @@ from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.routing.replicas import members
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
+from chairlift.sim.drive import Delay, at_once
 from chairlift.sim.fleet.run import ReplicaRun
 from chairlift.sim.simulate import simulate
 from chairlift.telemetry.timeline import Timeline
@@ -42,19 +44,33 @@ def arriving(seed: int) -> Iterator[tuple[float, Request]]:
         now += rng.choice([0.0, 0.001, 0.05, 0.5])
         prompt = tuple(rng.randrange(2) for _ in range(rng.randint(1, 16)))
         params = SamplingParams(max_tokens=rng.randint(1, 7), temperature=0.0, ignore_eos=True)
-        yield now, Request(id=RequestId(i + 1), prompt=prompt, params=params, max_output=params.max_tokens or 1, seed=i)
+        yield now, Request(
+            id=RequestId(i + 1), prompt=prompt, params=params, max_output=params.max_tokens or 1, seed=i,
+            attributes=Attributes(user="ab"[i % 2]),
+        )  # fmt: skip
+
+
+def some_time(request: Request) -> float:
+    """Longer than some requests are apart."""
+    return len(request.prompt) / 64  # no rounding
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("concurrency", [0, 3])
-def test_one_replica_is_the_plain_simulation(depth: int, concurrency: int) -> None:
+@pytest.mark.parametrize(("concurrency", "delay"), [(0, at_once), (3, at_once), (0, some_time)])
+def test_one_replica_is_the_plain_simulation(depth: int, concurrency: int, delay: Delay) -> None:
     for seed in range(12):
-        timeline, plain = Timeline(), scheduler(seed)
-        simulate(arriving(seed), plain, COST, timeline, concurrency, depth)
+        plain = scheduler(seed)
+        timeline = Timeline(delay=delay)
+        simulate(arriving(seed), plain, COST, timeline, concurrency, depth, delay=delay)
         run = ReplicaRun(partial(scheduler, seed), 1, make_router("prefix"), COST, depth)
-        run.run(arriving(seed), concurrency)
+        run.run(arriving(seed), concurrency, delay=delay)
         want, got = timeline.report(), run.timeline.report()
-        assert (got.ttft_s, got.e2e_s, got.total_s, got.steps) == (want.ttft_s, want.e2e_s, want.total_s, want.steps)
+        for spread in ("ttft_s", "e2e_s", "queue_s"):
+            for figure in ("mean", "p50", "max"):
+                assert getattr(getattr(got, spread), figure) == pytest.approx(getattr(getattr(want, spread), figure))
+        assert (got.total_s, got.steps) == (pytest.approx(want.total_s), want.steps)
+        competing = [{user: share.competing_s for user, share in each.users.items()} for each in (got, want)]
+        assert competing[0] == pytest.approx(competing[1]) and (seed or sum(competing[0].values()))
 
 
 @pytest.mark.parametrize("router", ROUTERS)

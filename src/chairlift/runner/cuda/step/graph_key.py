@@ -7,7 +7,7 @@ coarsely where prompts are computed, whose products outweigh the padding. Withou
 """
 
 from collections.abc import Iterable
-from itertools import pairwise, product
+from itertools import pairwise, product, starmap
 from typing import NamedTuple
 
 from chairlift.core.limits import Limits
@@ -15,10 +15,10 @@ from chairlift.runner.cuda.attention.tiling import Tiling, choose_tiling
 from chairlift.runner.cuda.step.layout import QUERIES
 
 MAX_GRAPHS = 320  # kept at once, and as many again where steps may have adapters
-# Contexts of more than so many tokens are captured when they come; where heads have keys of their own, and where many
-# rows decode, from fewer on.
+# Contexts of more than so many tokens are captured when they come; where they are cut finely, and where many rows
+# decode, from fewer on.
 _LIKELY_CONTEXT = 16384
-_LIKELY_OWN_CONTEXT = 4096
+_LIKELY_FINE_CONTEXT = 4096
 _CROWDED = ((136, 16384), (512, 4096), (1 << 30, 256))  # rows, context
 # Where cuBLAS multiplies well, by measuring on an H200: 448 rows take a third longer than 456 there.
 # `benchmarks/gpu/rungs.py` measures it and finds these.
@@ -34,9 +34,9 @@ _BY_LIBRARY = 104  # rows that no kernel of ours multiplies
 _MORE_SAMPLES = 16  # than rows: of prompts that end
 _MORE_TILES = 16  # than those of a single chunk with all tokens
 _CONTEXTS = tuple(4**power for power in range(5, 16))  # of rows beside tiles
-_LONG_CONTEXTS = _CONTEXTS[2::2]  # in long steps
 _ALL_SAMPLED = 136  # rows whose logits take no longer than those of one, as the weights are read once
 _SAMPLED = 64  # of more rows, the fewest
+_FEW_PARTS = 4096  # of attention, that find room in the memory of any large step
 
 
 def ladder(limits: Limits) -> tuple[int, ...]:
@@ -77,6 +77,11 @@ class GraphKey(NamedTuple):
         return self.num_samples < self.num_tokens
 
     @property
+    def num_parts(self) -> int:
+        """Of attention that wait to be joined: they take memory."""
+        return self.num_short * self.tiling.num_splits if self.tiling.num_splits > 1 else 0
+
+    @property
     def kernel_tiling(self) -> Tiling:
         """As far as it decides on kernels: a single row has one for each number of splits."""
         tiling = self.tiling
@@ -88,8 +93,9 @@ class GraphKeys:
         """has_groups: several query heads share keys and values."""
         self._has_groups = has_groups
         self._exact = exact
-        self._contexts = _CONTEXTS[has_groups:]  # shared keys are walked in few stretches, so padding costs little
-        self._likely_context = _LIKELY_CONTEXT if has_groups else _LIKELY_OWN_CONTEXT
+        is_coarse = has_groups and not exact  # contexts are cut into few stretches, so padding costs little
+        self._contexts, self._long_contexts = _CONTEXTS[is_coarse:], _CONTEXTS[1 + is_coarse :: 2]
+        self._likely_context = _LIKELY_CONTEXT if is_coarse else _LIKELY_FINE_CONTEXT
         self.ladder = ladder(limits)
         self.max_tokens = self.ladder[-1]
         self._with_tiles = [
@@ -103,9 +109,11 @@ class GraphKeys:
         self.small = self._mixed(
             next(rung for rung in self._with_tiles if rung >= min(_BY_LIBRARY, self.max_tokens)), 1, 1
         )
-        plain = list(dict.fromkeys((*self._decodes(limits.max_running), *self._prompts())))
+        found = dict.fromkeys((*self._decodes(limits.max_running), *self._prompts()))
+        plain = [key for key in found if key.num_parts <= max(self.largest.num_parts, _FEW_PARTS)]
         self.likely = plain + [key._replace(has_adapters=True) for key in plain if limits.num_adapter_slots]
-        self.unlikely = list(self._long_decodes())
+        # Not captured ahead, but their kernels are compiled.
+        self.unlikely = list(dict.fromkeys(starmap(self._row_by_row, product(self.ladder, self._all_contexts()))))
 
     def tiling_of(self, num_tokens: int, num_short: int, max_context: int, has_tiles: bool) -> Tiling:
         """Of a step that is not captured: as of one like it that is, whose kernels are compiled by now."""
@@ -139,24 +147,24 @@ class GraphKeys:
         is_long = rung > LONG
         rows = next((rows for rows in _ROWS[is_long:] if rows >= num_rows), _power_of_two(num_rows))
         rows = min(rows, rung, self.max_samples - _MORE_SAMPLES)
-        contexts = _LONG_CONTEXTS if is_long else self._contexts
+        contexts = self._long_contexts if is_long else self._contexts
         context = min(self._longest, next(each for each in contexts if each >= max_context))
         num_samples = min(rows + _MORE_SAMPLES, rung)
         return GraphKey(rung, rows, self._tiling(rows, context), max_tiles(rung), num_samples)
 
     def _decodes(self, max_running: int) -> Iterable[GraphKey]:
-        """Of any number, short contexts first."""
-        rungs = [rung for last, rung in pairwise((0, *self.ladder)) if last < max_running]
-        contexts = [1 << power for power in range(min(self._longest, self._likely_context).bit_length())]
+        """Of any number, and short prompts, short contexts first."""
+        rungs = [rung for last, rung in pairwise((0, *self.ladder)) if last < max_running or rung <= _ALL_SAMPLED]
+        contexts = [each for each in self._all_contexts() if each <= self._likely_context]
         longest = {rung: next(context for most, context in _CROWDED if rung <= most) for rung in rungs}
         pairs = [(rung, each) for each in contexts for rung in rungs if each <= longest[rung]]
-        return (GraphKey(rung, rung, self._tiling(rung, each), 0, rung) for rung, each in pairs)
+        return starmap(self._row_by_row, pairs)
 
-    def _long_decodes(self) -> Iterable[GraphKey]:
-        """Of contexts that are not likely."""
-        contexts = [1 << power for power in range(self._likely_context.bit_length(), self._longest.bit_length())]
-        pairs = product([rung for rung in self.ladder if rung <= self.max_decodes], contexts)
-        return (GraphKey(rung, rung, self._tiling(rung, each), 0, rung) for rung, each in pairs)
+    def _row_by_row(self, rung: int, max_context: int) -> GraphKey:
+        return GraphKey(rung, rung, self._tiling(rung, max_context), 0, min(rung, self.max_samples))
+
+    def _all_contexts(self) -> list[int]:
+        return [1 << power for power in range(self._longest.bit_length())]
 
     def _prompts(self) -> Iterable[GraphKey]:
         """Beside few decodes, some, and many; long ones last."""

@@ -1,0 +1,26 @@
+"""One simulated run and its trace."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+from chairlift.config.settings import Settings
+from chairlift.sim.profile import load_profile
+from chairlift.sim.replay.replay import replay
+from chairlift.sim.run import run
+from chairlift.telemetry.summary import summarize
+from chairlift.telemetry.trace import Trace
+from chairlift.workload.arrivals import parse_arrivals
+from chairlift.workload.item import Item
+
+
+def test_a_trace_with_time_outside_the_steps_sums_up_to_its_run(tmp_path: Path) -> None:
+    profile = replace(load_profile("h200-llama2-7b"), arrival_s=0.05, arrival_token_s=1e-4)
+    rng = random.Random(1)
+    items = [Item(prompt_tokens=rng.randint(5, 900), output_tokens=9, arrival_s=0.0) for _ in range(60)]
+    for arrivals in ("none", "poisson:rate=40", "closed:concurrency=9"):
+        path = tmp_path / "trace.jsonl"
+        report = run(Settings(), profile, items, parse_arrivals(arrivals), trace=path)
+        assert report.ttft_s.p50 > 0.05 or arrivals.startswith("closed")
+        assert summarize(Trace(path)) == report
+        assert replay(Trace(path)).difference is None
