@@ -49,7 +49,7 @@ class TraceLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
 class Add(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
     """A prompt was queued. Its token ids are here in full: what is cached depends on them."""
 
-    delay_s: float = 0.0  # since a client sent it, in a simulation
+    delay_s: float | None = None  # since a client sent it, in a simulation
     requests: list[RequestId]  # one per sample, or per member of a beam search
     prompt: list[int]
     output: list[int] = []  # of a resumed request: its tokens from another engine

@@ -73,7 +73,7 @@ class Recorder:
         self._file.close()
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
-        self._write(_add(samples, now, 0.0 if self._delay is None else self._delay(samples[0])))
+        self._write(_add(samples, now, None if self._delay is None else self._delay(samples[0]) or None))
 
     def aborted(self, request: RequestId, now: float) -> None:
         self._write(AbortLine(now, request))
@@ -168,7 +168,7 @@ class Recorder:
             self._file.close()
 
 
-def _add(samples: tuple[Request, ...], now: float, delay_s: float) -> Add:
+def _add(samples: tuple[Request, ...], now: float, delay_s: float | None) -> Add:
     lead = samples[0]
     params, attributes = lead.params, lead.attributes.given
     if salt := attributes.get("cache_salt"):  # a known salt allows probing for the prompts under it
