@@ -12,7 +12,7 @@ def summarize(trace: Trace, slo: Slo | None = None) -> Report:
         if not isinstance(line, Input):
             timeline.add(line)
         elif isinstance(line, Add):
-            timeline.added(samples_of(line), line.at, line.delay_s or 0.0)
+            timeline.added(samples_of(line), line.at - (line.delay_s or 0.0))
         elif isinstance(line, Plan) and line.step is not None:
             timeline.stepped(line.num_decoding, line.blocks, line.blocks_saved)
     return timeline.report(slo)

@@ -69,15 +69,14 @@ class Timeline:
         self._num_preempted = self._num_swapped = self._num_cached = 0
         self._rule_failures: list[str] = []
 
-    def added(self, samples: tuple[Request, ...], now: float, delay_s: float = 0.0) -> None:
-        """`delay_s`: as `delay`, of these."""
+    def added(self, samples: tuple[Request, ...], now: float) -> None:
         params = samples[0].params
         heard = samples[: params.n] if params.beam_width else samples
         user = self._users.setdefault(samples[0].attributes.user, _User())
         user.prompt_tokens += len(samples[0].prompt)
         user.requests += len(heard)
         self._num_requests += len(heard)
-        sent = now - (delay_s if self._delay is None else self._delay(samples[0]))
+        sent = now if self._delay is None else now - self._delay(samples[0])
         self._started = min(self._started, sent)
         for request in heard:
             self._live[request.id] = live = _Live(user, sent)

@@ -34,7 +34,7 @@ _BY_LIBRARY = 104  # rows that no kernel of ours multiplies
 _MORE_SAMPLES = 16  # than rows: of prompts that end
 _MORE_TILES = 16  # than those of a single chunk with all tokens
 _CONTEXTS = tuple(4**power for power in range(5, 16))  # of rows beside tiles
-_ALL_SAMPLED = 136  # rows whose logits take no longer than those of one, as the weights are read once
+_ALL_SAMPLED = 136  # rows whose logits should take no longer than those of one: reading the weights takes longest
 _SAMPLED = 64  # of more rows, the fewest
 _FEW_PARTS = 4096  # of attention, that find room in the memory of any large step
 
@@ -119,10 +119,7 @@ class GraphKeys:
         """Of a step that is not captured: as of one like it that is, whose kernels are compiled by now."""
         rungs = self._with_tiles if has_tiles else self.ladder
         rung = next((rung for rung in rungs if rung >= num_tokens), rungs[-1])
-        if not has_tiles:
-            return self._tiling(rung, max_context)
-        like = self._mixed(rung, num_short, max_context)
-        return like.tiling if num_short <= like.num_short else self._tiling(num_short, max_context)
+        return self._mixed(rung, num_short, max_context).tiling if has_tiles else self._tiling(rung, max_context)
 
     def of(
         self, num_tokens: int, num_short: int, max_context: int, num_tiles: int, num_samples: int
@@ -135,9 +132,10 @@ class GraphKeys:
         if num_tiles:
             num_rows = max(num_short, num_samples - _MORE_SAMPLES)
             return self._mixed(rung, num_rows, max_context) if num_rows <= self.max_samples - _MORE_SAMPLES else None
-        is_all = rung <= _ALL_SAMPLED or 2 * num_samples > rung
-        num_samples = rung if is_all else max(_SAMPLED, _power_of_two(num_samples))
-        return GraphKey(rung, rung, self._tiling(rung, max_context), 0, min(num_samples, self.max_samples))
+        key = self._row_by_row(rung, max_context)
+        if rung <= _ALL_SAMPLED or 2 * num_samples > rung:
+            return key
+        return key._replace(num_samples=min(max(_SAMPLED, _power_of_two(num_samples)), self.max_samples))
 
     def _tiling(self, num_rows: int, max_context: int) -> Tiling:
         return choose_tiling(num_rows, _power_of_two(max_context), self._has_groups, self._exact)
