@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.config.settings import Settings
-from chairlift.sim.calibration.serving_path import serving
+from chairlift.sim.calibration.serving_path import serving, settle
 from chairlift.sim.profile import Profile, load_profile
 from chairlift.sim.run import run as simulated
 from chairlift.workload.arrivals import parse_arrivals
@@ -147,6 +147,7 @@ def main() -> None:
     profile = calibrated(args, flags)
     rows: list[dict[str, Any]] = []
     with serving(flags) as url:
+        settle(url)
         say(f"serving on {url}")
         print("| run | figure | live | simulated | off | limit |\n|---|---|---|---|---|---|", flush=True)
         for seed, load in enumerate(loads(args, profile)):

@@ -98,8 +98,8 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     with unix, new_run_folder(settings) as folder, listener, admin or contextlib.nullcontext():
         pieces_at = [] if members_at is None else [after(members_at, 1 + i) for i in range(settings.replicas)]
         engines = Engines(model, folder, lambda replica: counted.engine_starts_again(replica), [], pieces_at)
-        num_front_ends = settings.frontends or _num_front_ends(settings.device)
-        counts = make_counts(folder.counts, num_front_ends)
+        frontends = num_frontends(settings)
+        counts = make_counts(folder.counts, frontends)
         counted = ParentMetrics(folder.metrics, model.name)
 
         def on_ready(reports: Sequence[Any]) -> None:
@@ -140,7 +140,7 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             [
                 *(partial(engines.start, replica) for replica in range(settings.replicas)),
                 *helpers,
-                *(partial(start_front_end, i) for i in range(num_front_ends)),
+                *(partial(start_front_end, i) for i in range(frontends)),
             ],
             progress=engines.progress,
             clear_up=clear_up,
@@ -228,8 +228,10 @@ def _has_cuda_driver() -> bool:
     return True
 
 
-def _num_front_ends(device: str) -> int:
+def num_frontends(settings: Settings) -> int:
     """A GPU makes tokens faster than one process can send them, and leaves cores free; a CPU does neither."""
-    if device in ("cpu", *MINDSPORE_DEVICES) or not _has_cuda_driver():
+    if settings.frontends:
+        return settings.frontends
+    if settings.device in ("cpu", *MINDSPORE_DEVICES) or not _has_cuda_driver():
         return 1
     return max(1, min(_MAX_FRONT_ENDS, num_processors() // 4))

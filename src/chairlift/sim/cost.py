@@ -124,13 +124,11 @@ class CostModel:
         lengths = {1 << power for power in range(longest.bit_length())} | {rows for rows, _ in self.linear}
         return tuple((length, self.alone_s(length)) for length in sorted(lengths))
 
-    def alone_s(self, length: int) -> float:
-        """A step that computes one prompt."""
-        return self.seconds(self._prompt(length))
-
-    def _prompt(self, length: int) -> StepShape:
-        length = max(length, self.min_prompt_rows)
-        pairs = length * (length + 1) // 2
-        if length * length <= self.max_row_pairs:
-            return StepShape(length, 1, 1, pairs, 0, 0)
-        return StepShape(length, 1, 1, 0, length, pairs)
+    def alone_s(self, length: int, num_cached: int = 0) -> float:
+        """A step that computes one prompt, the beginning of which is in the cache."""
+        count = max(length - num_cached, self.min_prompt_rows)
+        context = num_cached + count
+        pairs = count * num_cached + count * (count + 1) // 2
+        if count * context <= self.max_row_pairs:
+            return self.seconds(StepShape(count, 1, 1, pairs, 0, 0))
+        return self.seconds(StepShape(count, 1, 1, 0, context, pairs))

@@ -4,42 +4,15 @@ Always: a request enters before a step is planned and counts from when the engin
 step. Holds only live requests, and those that have arrived and are not seen yet.
 """
 
-import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from chairlift.core.engine import Engine
 from chairlift.core.ports import Clock
 from chairlift.core.request import Request
+from chairlift.sim.frontends import Arriving, Frontends
 from chairlift.sim.skip_ahead import SkipAhead
-
-Arriving = Iterable[tuple[float, Request]]  # in order of arrival
-Delay = Callable[[Request], float]  # seconds
-
-
-def at_once(request: Request) -> float:
-    return 0.0
-
-
-class Seen(NamedTuple):
-    """A request that an engine sees, some time after it arrived."""
-
-    at: float
-    number: int  # of arrivals
-    arrival: float
-    request: Request
-
-
-def as_seen(arriving: Arriving, delay: Delay) -> Iterator[Seen]:
-    """In the order in which they are seen: one that takes longer lets later ones pass."""
-    on_the_way: list[Seen] = []
-    for number, (arrival, request) in enumerate(arriving):
-        while on_the_way and on_the_way[0].at <= arrival:
-            yield heapq.heappop(on_the_way)
-        heapq.heappush(on_the_way, Seen(arrival + delay(request), number, arrival, request))
-    while on_the_way:
-        yield heapq.heappop(on_the_way)
 
 
 class WaitingClock(Clock, Protocol):
@@ -54,13 +27,13 @@ def drive(
     arriving: Arriving,
     concurrency: int = 0,
     watch: Callable[[float], None] | None = None,
-    delay: Delay = at_once,
+    frontends: Frontends | None = None,
     ahead: SkipAhead | None = None,
 ) -> None:
     """`watch` gets the time after each step, or after many at once. `concurrency`: 0, or a closed loop of so many live
-    requests, whatever the arrivals. `delay`: between an arrival and when the engine sees it, in an open loop. `ahead`:
+    requests, whatever the arrivals. `frontends`: what is before the engine, in an open loop; None: nothing. `ahead`:
     does many steps at once where it can."""
-    feed = _Feed(engine, clock, arriving, concurrency, delay)
+    feed = _Feed(engine, clock, arriving, concurrency, frontends)
     while feed.has_more or engine.has_work:
         feed.add_arrived()
         if ahead is not None and ahead.find(feed.next_at):
@@ -82,10 +55,12 @@ def drive(
 class _Feed:
     """Requests that are still to be added."""
 
-    def __init__(self, engine: Engine, clock: WaitingClock, arriving: Arriving, concurrency: int, delay: Delay) -> None:
+    def __init__(
+        self, engine: Engine, clock: WaitingClock, arriving: Arriving, concurrency: int, frontends: Frontends | None
+    ) -> None:
         self._engine = engine
         self._clock = clock
-        self._seen = as_seen(arriving, at_once if concurrency else delay)
+        self._seen = (frontends or Frontends()).seen(arriving)
         self._concurrency = concurrency
         self._following = next(self._seen, None)
 

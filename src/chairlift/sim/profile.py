@@ -16,9 +16,9 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.moving import FIRST_BYTES_PER_S
-from chairlift.core.request import Request
 from chairlift.core.windows import Windows
 from chairlift.sim.cost import CostModel
+from chairlift.sim.frontends import Frontends
 
 FORMAT = "chairlift-profile"
 VERSION = 1
@@ -48,7 +48,8 @@ class Profile:
     depth: int = 1  # plans that its runner takes before the first is collected
     # Outside the steps: a request over HTTP reaches the scheduler, and its first token the client, so much later.
     arrival_s: float = 0.0
-    arrival_token_s: float = 0.0  # and for each prompt token
+    arrival_token_s: float = 0.0  # and for each prompt token, which keeps a front end busy
+    frontends: int = 1  # HTTP processes of the server that it was calibrated with
     # Keys and values that a request takes to another replica, at the source and at the target; bytes a second.
     copied_per_s: float = FIRST_BYTES_PER_S
     fetched_per_s: float = FIRST_BYTES_PER_S
@@ -78,9 +79,9 @@ class Profile:
             num_window_groups=self.num_window_groups,
         )
 
-    def arrival_delay(self, request: Request) -> float:
-        """Between a client's sending and the scheduler's seeing it, with the way back of its first token."""
-        return self.arrival_s + self.arrival_token_s * len(request.prompt)
+    def front(self, seed: int, num_servers: int = 1) -> Frontends:
+        """What is between clients and so many servers: the way there, with that of a first token back."""
+        return Frontends(num_servers * self.frontends, self.arrival_s, self.arrival_token_s, seed)
 
     def check_model(self, model: str) -> None:
         if model != self.model:
@@ -129,6 +130,7 @@ def parse_profile(text: str, origin: str) -> Profile:
         depth=known.size("depth", 1),
         arrival_s=known.number("arrival_s", 0.0),
         arrival_token_s=known.number("arrival_token_s", 0.0),
+        frontends=known.size("frontends", 1),
         copied_per_s=known.positive("copied_per_s", FIRST_BYTES_PER_S),
         fetched_per_s=known.positive("fetched_per_s", FIRST_BYTES_PER_S),
         note=str(values.get("note", "")),

@@ -7,7 +7,6 @@ from pathlib import Path
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ports import Observer
-from chairlift.sim.drive import at_once
 from chairlift.sim.fleet.changes import NO_CHANGES, Changes, check
 from chairlift.sim.profile import Profile
 from chairlift.sim.setup import make_fleet, make_scheduler, rules_of
@@ -42,18 +41,19 @@ def run(
         check(changes, settings.replicas, settings.roles)
         fleet = make_fleet(settings, profile, limits, seed, changes)
         arriving = requests_of(arrivals.apply(items, seed), limits, seed)
-        fleet.run(arriving, arrivals.concurrency, watch, profile.arrival_delay)
+        fleet.run(arriving, arrivals.concurrency, watch, profile.front(seed, settings.replicas))
         return fleet.timeline.report(slo, tuple(fleet.routing.failures), fleet.replica_s)
     rules = rules_of(settings, profile, limits)
     scheduler = make_scheduler(limits, rules)
     concurrency = arrivals.concurrency
-    delay = at_once if concurrency else profile.arrival_delay
-    timeline = Timeline(scheduler.pool, delay)
+    frontends = None if concurrency else profile.front(seed)
+    delay_s = None if frontends is None else frontends.delay_s
+    timeline = Timeline(scheduler.pool, delay_s)
     arriving = requests_of(arrivals.apply(items, seed), limits, seed)
     with ExitStack() as files:
         observer: Observer = timeline
         if trace is not None:
-            recorder = Recorder(trace, scheduler, rules, profile.model, "virtual", profile.depth, delay)
+            recorder = Recorder(trace, scheduler, rules, profile.model, "virtual", profile.depth, delay_s)
             observer = Observers(timeline, files.enter_context(closing(recorder)))
-        simulate(arriving, scheduler, profile.cost, observer, concurrency, profile.depth, watch, delay=delay)
+        simulate(arriving, scheduler, profile.cost, observer, concurrency, profile.depth, watch, frontends=frontends)
     return timeline.report(slo)

@@ -103,7 +103,8 @@ def test_front_ends_start_by_the_device_and_its_cores(
 ) -> None:
     monkeypatch.setattr(parent, "_has_cuda_driver", lambda: has_driver)
     monkeypatch.setattr(parent, "num_processors", lambda: num_cpus)
-    assert parent._num_front_ends(device) == expected
+    assert parent.num_frontends(Settings(device=device)) == expected
+    assert parent.num_frontends(Settings(device=device, frontends=3)) == 3
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "no.such.host.invalid"])

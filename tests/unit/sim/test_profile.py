@@ -38,9 +38,11 @@ def test_padding_is_read_as_a_whole_number() -> None:
 
 
 def test_rungs_and_the_time_outside_the_steps_are_read(tmp_path: Path) -> None:
-    profile = small(cost=GIVEN["cost"] | {"rungs": [8, 16], "prompt_s": 0.1}, arrival_s=0.004, arrival_token_s=1e-6)
+    cost = GIVEN["cost"] | {"rungs": [8, 16], "prompt_s": 0.1}
+    profile = small(cost=cost, arrival_s=0.004, arrival_token_s=1e-6, frontends=3)
     assert (profile.cost.rungs, profile.cost.prompt_s) == ((8, 16), 0.1)
-    assert profile.arrival_delay(make_request(1, range(1000))) == pytest.approx(0.005)
+    (seen,) = profile.front(0).seen([(7.0, make_request(1, range(1000)))])
+    assert (seen.at, profile.frontends) == (pytest.approx(7.005), 3)
     profile.write(tmp_path / "p.json")
     assert load_profile(str(tmp_path / "p.json")) == profile
     for bad in ([16, 8], [0, 8], [8, 8], 8, ["8"]):

@@ -10,14 +10,11 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.known import POLICIES
 from chairlift.core.policy import Prefill
 from chairlift.core.prefill.static import Static
-from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
 from chairlift.sim.drafts import SimDrafts
-from chairlift.sim.drive import as_seen
-from chairlift.sim.fleet.changes import NO_CHANGES
+from chairlift.sim.frontends import Frontends
 from chairlift.sim.profile import load_profile
-from chairlift.sim.setup import make_fleet
 from chairlift.sim.simulate import simulate
 from chairlift.telemetry.report import Report, Spread
 from chairlift.telemetry.timeline import Timeline
@@ -55,34 +52,12 @@ def test_a_request_that_comes_during_a_step_counts_from_its_arrival() -> None:
 
 
 def test_a_request_on_its_way_to_the_scheduler_counts_from_its_arrival() -> None:
-    def delay(request: Request) -> float:
-        return 0.5
-
-    timeline, items = Timeline(delay=delay), [item(2), item(1, arrival=10.0)]
+    frontends = Frontends(request_s=0.5)
+    timeline, items = Timeline(delay=frontends.delay_s), [item(2), item(1, arrival=10.0)]
     arriving = requests_of(items, LIMITS, 0)
-    simulate(arriving, Scheduler(LIMITS, POLICIES["fcfs"]()), SECOND, timeline, delay=delay)
+    simulate(arriving, Scheduler(LIMITS, POLICIES["fcfs"]()), SECOND, timeline, frontends=frontends)
     assert timeline.report().ttft_s == Spread.of([1.5, 1.5])
     assert timeline.report().tpot_s.p50 == 1.0
-
-
-def test_of_requests_sent_together_those_that_are_seen_first_go_first() -> None:
-    """By one engine and by a fleet of one alike."""
-    limits = replace(LIMITS, max_running=1)
-    profile = replace(
-        load_profile("h200-llama2-7b"), max_model_len=64, max_running=1, max_step_tokens=64, cost=SECOND, depth=1,
-        arrival_s=0.1, arrival_token_s=0.001, window=0, num_window_groups=0,
-    )  # fmt: skip
-    items = [Item(prompt_tokens=count, output_tokens=1, arrival_s=0.0) for count in (9, 40, 3)]
-    fleet = make_fleet(Settings(), profile, limits, 0, NO_CHANGES)
-    fleet.run(requests_of(items, limits, 0), 0, None, profile.arrival_delay)
-    timeline = Timeline(delay=profile.arrival_delay)
-    scheduler = Scheduler(limits, POLICIES["fcfs"]())
-    simulate(requests_of(items, limits, 0), scheduler, SECOND, timeline, delay=profile.arrival_delay)
-    for each in timeline, fleet.timeline:
-        assert each.report().e2e_s.max == pytest.approx(3.103)
-        assert each.report().ttft_s.p50 == pytest.approx(2.103)
-    seen = as_seen(requests_of(items, limits, 0), profile.arrival_delay)
-    assert [each.number for each in seen] == [2, 0, 1]
 
 
 def test_a_closed_loop_keeps_so_many_in_flight() -> None:

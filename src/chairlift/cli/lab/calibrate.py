@@ -53,16 +53,15 @@ def run(options: argparse.Namespace) -> int:
     with progress(_advance, unit=" steps") as watch:
         found = calibrate(loaded.runner, loaded.limits, loaded.num_host_blocks, options.quick, watch)
     profile = profile_of(options.out.stem, model.name, model.config, loaded, found)
+    from chairlift.serving.parent import num_frontends
     from chairlift.sim.calibration.serving_path import arrival_of
 
-    arrival_s, arrival_token_s = arrival_of(profile, found_first)
-    profile = replace(profile, arrival_s=arrival_s, arrival_token_s=arrival_token_s)
+    arrival_s, token_s = arrival_of(profile, found_first)
+    profile = replace(profile, arrival_s=arrival_s, arrival_token_s=token_s, frontends=num_frontends(settings))
     profile.write(options.out)
     print(f"{profile.model} on {profile.device}, {profile.dtype}: {profile.note}")
     if found_first:
-        print(
-            f"outside the steps: {1e3 * arrival_s:.1f} ms, {1e6 * arrival_token_s:.2f} ms more per 1,000 prompt tokens"
-        )
+        print(f"outside the steps: {1e3 * arrival_s:.1f} ms, {1e6 * token_s:.2f} ms more per 1,000 prompt tokens")
     print(f"wrote {options.out}")
     return 0
 

@@ -1,7 +1,9 @@
 """Times the first tokens of an idle server, so that the time outside the steps is known: HTTP, reading the prompt, the
 way to the engine and back.
 
-Starts `chairlift serve` in processes of its own and ends it; nothing of the model stays. Prompts are token ids.
+A prompt is sent again and again: where prefixes are cached, all but its last tokens are, and what takes longer with its
+length is the way alone. Prompts are token ids. Starts `chairlift serve` in processes of its own and ends it; nothing of
+the model stays.
 """
 
 import http.client
@@ -14,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -22,7 +25,7 @@ from chairlift.core.errors import ChairliftError
 from chairlift.sim.calibration.fit import non_negative_least_squares
 from chairlift.sim.profile import Profile
 
-LENGTHS = (16, 256, 1024, 2048, 4096)  # tokens of the prompts
+LENGTHS = (17, 257, 1025, 2049, 4097, 8193)  # tokens of the prompts: one after the last block
 _NUM_WARM, _NUM_TIMED = 3, 9
 # A server that is new prepares steps while it is idle, which delays what arrives: it is left alone until some first
 # tokens in a row are as fast as any.
@@ -32,7 +35,14 @@ _LONG_S = 0.5
 _TIMEOUT_S = 120.0
 _MAX_TOKEN = 1000  # any vocabulary has as many
 
-FirstTokens = Sequence[tuple[int, float]]  # prompt tokens, median seconds until the first token
+
+class FirstToken(NamedTuple):
+    length: int  # tokens of the prompt
+    num_cached: int
+    seconds: float  # until it came, the median
+
+
+FirstTokens = Sequence[FirstToken]
 
 
 def first_tokens(arguments: Sequence[str], lengths: Sequence[int] = LENGTHS) -> FirstTokens:
@@ -46,13 +56,14 @@ def first_tokens(arguments: Sequence[str], lengths: Sequence[int] = LENGTHS) -> 
 def first_tokens_at(url: str, lengths: Sequence[int] = LENGTHS) -> FirstTokens:
     card = _card(url)
     model, longest = str(card["id"]), int(str(card.get("max_model_len") or 0)) - 2
-    found: list[tuple[int, float]] = []
+    found: list[FirstToken] = []
     for length in lengths:
         # What is outside the steps is lost in the noise of long ones.
-        if length > longest or (_first_token_s(url, model, length, 0) > _LONG_S and found):
+        if length > longest or (_first_token(url, model, length, 0).seconds > _LONG_S and found):
             break
-        seconds = [_first_token_s(url, model, length, turn) for turn in range(1, _NUM_WARM + _NUM_TIMED)]
-        found.append((length, statistics.median(seconds[_NUM_WARM - 1 :])))
+        tokens = [_first_token(url, model, length, 0) for _ in range(1, _NUM_WARM + _NUM_TIMED)]
+        seconds = statistics.median(token.seconds for token in tokens[_NUM_WARM - 1 :])
+        found.append(tokens[-1]._replace(seconds=seconds))
     return found
 
 
@@ -62,7 +73,7 @@ def settle(url: str) -> None:
     seconds: list[float] = []
     for turn in range(_MAX_PAUSES):
         time.sleep(_PAUSE_S)
-        seconds.append(_first_token_s(url, model, LENGTHS[0], -1 - turn))
+        seconds.append(_first_token(url, model, LENGTHS[0], 1 + turn).seconds)
         if len(seconds) > _NUM_ALIKE and max(seconds[-_NUM_ALIKE:]) < _ALIKE * min(seconds):
             return
 
@@ -70,11 +81,11 @@ def settle(url: str) -> None:
 def arrival_of(profile: Profile, found: FirstTokens) -> tuple[float, float]:
     """`arrival_s` and `arrival_token_s`: what first tokens took beyond their steps."""
     cost = profile.cost
-    times = [(length, seconds) for length, seconds in found if length <= profile.max_step_tokens]
+    times = [each for each in found if each.length - each.num_cached <= profile.max_step_tokens]
     if not times:
         return 0.0, 0.0
-    outside = [seconds - cost.start_s - cost.alone_s(length) for length, seconds in times]
-    columns = np.array([[1.0, length] for length, _ in times])
+    outside = [each.seconds - cost.start_s - cost.alone_s(each.length, each.num_cached) for each in times]
+    columns = np.array([[1.0, each.length] for each in times])
     fixed_s, token_s = non_negative_least_squares(columns, np.maximum(np.array(outside), 0.0))
     return float(fixed_s), float(token_s)
 
@@ -113,10 +124,11 @@ def _card(url: str) -> dict[str, object]:
         connection.close()
 
 
-def _first_token_s(url: str, model: str, length: int, turn: int) -> float:
-    rng = random.Random(f"{length} {turn}")  # another prompt every time: no prefix is cached
+def _first_token(url: str, model: str, length: int, turn: int) -> FirstToken:
+    rng = random.Random(f"{length} {turn}")  # another turn, another prompt
     prompt = [rng.randrange(_MAX_TOKEN) for _ in range(length)]
     body = {"model": model, "prompt": prompt, "max_tokens": 2, "temperature": 0.0, "ignore_eos": True, "stream": True}
+    body["stream_options"] = {"include_usage": True}
     data, connection = json.dumps(body), _connection(url)
     try:
         connection.connect()
@@ -129,10 +141,18 @@ def _first_token_s(url: str, model: str, length: int, turn: int) -> float:
             if response.isclosed():
                 raise ChairliftError("the server ended an answer before its first token")
         seconds = time.perf_counter() - started
-        response.read()
-        return seconds
+        return FirstToken(length, _num_cached(response.read()), seconds)
     finally:
         connection.close()
+
+
+def _num_cached(answer: bytes) -> int:
+    """From the usage that ends an answer; 0 without one."""
+    usage = [line for line in answer.splitlines() if b'"cached_tokens"' in line]
+    if not usage:
+        return 0
+    details = json.loads(usage[-1].removeprefix(b"data:"))["usage"]["prompt_tokens_details"]
+    return int(details["cached_tokens"])
 
 
 def _connection(url: str) -> http.client.HTTPConnection:

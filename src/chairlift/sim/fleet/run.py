@@ -23,10 +23,10 @@ from chairlift.core.routing.service import FleetService, period_s
 from chairlift.core.routing.work import work
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
-from chairlift.sim.drive import Arriving, Delay, Seen, as_seen, at_once
 from chairlift.sim.fleet.changes import NO_CHANGES, Change, Changes, FleetEvent
 from chairlift.sim.fleet.moves import NO_SPLIT, Moves, Split
 from chairlift.sim.fleet.replica import NEVER, Replica
+from chairlift.sim.frontends import Arriving, Frontends, Seen
 from chairlift.telemetry.timeline import Timeline
 
 _TICK_S = 1.0  # between two looks of autoscaling
@@ -87,14 +87,20 @@ class ReplicaRun:
         arriving: Arriving,
         concurrency: int = 0,
         watch: Callable[[float], None] | None = None,
-        delay: Delay = at_once,
+        frontends: Frontends | None = None,
     ) -> None:
         """Until every request has ended; the arguments are those of `drive`."""
         with _no_collection():
-            self._run(arriving, concurrency, watch, delay)
+            self._run(arriving, concurrency, watch, frontends)
 
-    def _run(self, arriving: Arriving, concurrency: int, watch: Callable[[float], None] | None, delay: Delay) -> None:
-        self._feed = as_seen(arriving, at_once if concurrency else delay)
+    def _run(
+        self,
+        arriving: Arriving,
+        concurrency: int,
+        watch: Callable[[float], None] | None,
+        frontends: Frontends | None,
+    ) -> None:
+        self._feed = (Frontends() if frontends is None or concurrency else frontends).seen(arriving)
         self._next = next(self._feed, None)
         self._fill(concurrency, 0.0)
         is_open = not concurrency

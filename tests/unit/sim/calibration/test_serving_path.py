@@ -12,13 +12,14 @@ import pytest
 
 from chairlift.core.errors import ChairliftError
 from chairlift.sim.calibration import serving_path
-from chairlift.sim.calibration.serving_path import arrival_of, first_tokens, first_tokens_at, settle
+from chairlift.sim.calibration.serving_path import FirstToken, arrival_of, first_tokens, first_tokens_at, settle
 from chairlift.sim.cost import CostModel
 from chairlift.sim.profile import load_profile
 
 
 class Answering(BaseHTTPRequestHandler):
     lengths: ClassVar[list[int]] = []
+    prompts: ClassVar[set[str]] = set()
     slow = 1024  # tokens of a prompt that takes long
 
     def do_GET(self) -> None:
@@ -29,9 +30,12 @@ class Answering(BaseHTTPRequestHandler):
         self.lengths.append(len(body["prompt"]))
         if len(body["prompt"]) >= self.slow:
             time.sleep(0.6)
+        num_cached = len(body["prompt"]) // 16 * 16 if str(body["prompt"]) in self.prompts else 0
+        self.prompts.add(str(body["prompt"]))
+        usage = json.dumps({"usage": {"prompt_tokens_details": {"cached_tokens": num_cached}}})
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b"data: {}\n\ndata: [DONE]\n\n")
+        self.wfile.write(f"data: {{}}\n\ndata: {usage}\n\ndata: [DONE]\n\n".encode())
 
     def _answer(self, value: object) -> None:
         self.send_response(200)
@@ -45,6 +49,7 @@ class Answering(BaseHTTPRequestHandler):
 @pytest.fixture
 def url() -> Iterator[str]:
     Answering.lengths.clear()
+    Answering.prompts.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -53,8 +58,9 @@ def url() -> Iterator[str]:
 
 
 def test_lengths_that_take_long_or_do_not_fit_are_left_out(url: str) -> None:
-    assert [length for length, _ in first_tokens_at(url, (16, 256, 1024, 2048))] == [16, 256]
-    assert Answering.lengths.count(16) == Answering.lengths.count(256) == 12
+    found = first_tokens_at(url, (17, 257, 1024, 2048))
+    assert [(each.length, each.num_cached) for each in found] == [(17, 16), (257, 256)]
+    assert Answering.lengths.count(17) == Answering.lengths.count(257) == 12
     assert Answering.lengths.count(1024) == 1
     assert 2048 not in Answering.lengths
 
@@ -67,7 +73,7 @@ def test_a_new_server_is_left_alone_until_it_is_steady(
     url: str, monkeypatch: pytest.MonkeyPatch, seconds: list[float], num_asked: int
 ) -> None:
     asked = iter(seconds)
-    monkeypatch.setattr(serving_path, "_first_token_s", lambda *_: next(asked))
+    monkeypatch.setattr(serving_path, "_first_token", lambda *_: FirstToken(17, 0, next(asked)))
     monkeypatch.setattr(time, "sleep", lambda _: None)
     settle(url)
     assert len(list(asked)) == len(seconds) - num_asked
@@ -78,10 +84,16 @@ def test_a_server_that_does_not_start_is_told_in_its_own_words() -> None:
         first_tokens(["--no-such-option"])
 
 
-def test_what_steps_do_not_explain_lies_outside() -> None:
-    cost = CostModel(linear=((1, 0.010), (1024, 0.030)), start_s=0.001)
+@pytest.mark.parametrize("num_left", [1, 10**6])
+def test_what_steps_do_not_explain_lies_outside(num_left: int) -> None:
+    """Of a server that caches prefixes, and of one that does not."""
+    cost = CostModel(linear=((1, 0.010), (1024, 0.030)), kv_token_s=1e-6, start_s=0.001)
     profile = replace(load_profile("h200-llama2-7b"), cost=cost)
-    found = [(length, cost.alone_s(length) + 0.001 + 0.004 + 2e-6 * length) for length in (16, 256, 1024)]
+    found = []
+    for length in (17, 257, 1025):
+        num_cached = max(0, length - num_left)
+        outside = 0.004 + 2e-6 * length
+        found.append(FirstToken(length, num_cached, cost.alone_s(length, num_cached) + cost.start_s + outside))
     assert arrival_of(profile, found) == (pytest.approx(0.004), pytest.approx(2e-6))
     assert arrival_of(profile, ()) == (0.0, 0.0)
-    assert arrival_of(profile, [(16, 0.001)]) == (0.0, 0.0)
+    assert arrival_of(profile, [FirstToken(16, 0, 0.001)]) == (0.0, 0.0)

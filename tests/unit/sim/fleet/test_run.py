@@ -19,8 +19,8 @@ from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.routing.replicas import members
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
-from chairlift.sim.drive import Delay, at_once
 from chairlift.sim.fleet.run import ReplicaRun
+from chairlift.sim.frontends import Frontends
 from chairlift.sim.simulate import simulate
 from chairlift.telemetry.timeline import Timeline
 
@@ -50,20 +50,16 @@ def arriving(seed: int) -> Iterator[tuple[float, Request]]:
         )  # fmt: skip
 
 
-def some_time(request: Request) -> float:
-    """Longer than some requests are apart."""
-    return len(request.prompt) / 64  # no rounding
-
-
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize(("concurrency", "delay"), [(0, at_once), (3, at_once), (0, some_time)])
-def test_one_replica_is_the_plain_simulation(depth: int, concurrency: int, delay: Delay) -> None:
+@pytest.mark.parametrize(("concurrency", "token_s"), [(0, 0.0), (3, 0.0), (0, 1 / 64)])  # longer than some are apart
+def test_one_replica_is_the_plain_simulation(depth: int, concurrency: int, token_s: float) -> None:
     for seed in range(12):
         plain = scheduler(seed)
-        timeline = Timeline(delay=delay)
-        simulate(arriving(seed), plain, COST, timeline, concurrency, depth, delay=delay)
+        frontends = Frontends(3, 0.0, token_s, seed)
+        timeline = Timeline(delay=frontends.delay_s)
+        simulate(arriving(seed), plain, COST, timeline, concurrency, depth, frontends=frontends)
         run = ReplicaRun(partial(scheduler, seed), 1, make_router("prefix"), COST, depth)
-        run.run(arriving(seed), concurrency, delay=delay)
+        run.run(arriving(seed), concurrency, frontends=Frontends(3, 0.0, token_s, seed))
         want, got = timeline.report(), run.timeline.report()
         for spread in ("ttft_s", "e2e_s", "queue_s"):
             for figure in ("mean", "p50", "max"):
