@@ -103,7 +103,7 @@ def drawn(
     rungs = rng.choice([(), (2, 4, 8)])
     cost = CostModel(
         linear=((1, 0.013), (8, 0.0217)), step_s=0.001, kv_token_s=1e-4, chunk_s=3e-4, sample_s=1e-5,
-        start_s=rng.choice([0.0, 0.003]), rungs=rungs, pair_s=1e-5,
+        start_s=rng.choice([0.0, 0.003]), start_row_s=rng.choice([0.0, 1e-5]), rungs=rungs, pair_s=1e-5,
     )  # fmt: skip
     return made, cost, list(arriving(rng, limits)), rng.choice([0, 0, 0, 3])
 
@@ -119,8 +119,8 @@ def arriving(rng: random.Random, limits: Limits) -> Arriving:
         attributes = Attributes(user=rng.choice(["", "ann"]), share=rng.choice([1.0, 3.0]), priority=rng.randint(0, 2))
         timeout_s = rng.choice([None, None, None, 0.4])
         request = Request(
-            id=RequestId(i + 1), prompt=prompt, params=params, max_output=params.max_tokens or 1, seed=i,
-            stop_ids=stops, attributes=attributes, timeout_s=timeout_s,
+            id=RequestId(i + 1), prompt=prompt, params=params, stop_ids=stops, attributes=attributes, seed=i,
+            max_output=min(params.max_tokens or 1, limits.max_model_len - len(prompt)), timeout_s=timeout_s,
         )  # fmt: skip
         found.append((now, request))
     return found

@@ -9,8 +9,8 @@
          + prompt_s, with prompt chunks
          + copy_token_s x slots copied + swap_token_s x slots moved out or in
          at least launch_s, with prompt chunks
-         + start_s, where the device was idle       what the host needs before the step begins; else it is hidden, as
-                                                    far as the step before still runs
+         + start_s + start_row_s x rows, where the device was idle    what the host needs before the step begins; else
+                                                    it is hidden, as far as the step before still runs
 
 A decode with drafts costs as much as a prompt chunk of as many tokens that samples at each of them. Where max_row_pairs
 is set, prompt chunks of no more pairs are computed row by row: each of their tokens reads its context as a decode does,
@@ -89,7 +89,8 @@ class CostModel:
     swap_token_s: float = 0.0  # between cache and host, one way
     launch_s: float = 0.0  # what the host needs to launch a step that is not captured
     prompt_s: float = 0.0  # what a step with prompt chunks costs more, beside decodes or alone
-    start_s: float = 0.0  # between the plan and the beginning of a step that finds the device idle
+    start_s: float = 0.0  # between the plan and the beginning of a step that finds the device idle,
+    start_row_s: float = 0.0  # and for each of its rows
     max_row_pairs: int = 0  # tokens x context of the longest chunk that is computed row by row
     min_prompt_rows: int = 0  # tokens that shorter prompt chunks are padded to
     rungs: tuple[int, ...] = ()  # rows that steps are padded to, rising; more than the last are not padded
@@ -109,6 +110,10 @@ class CostModel:
             + self.swap_token_s * shape.num_swapped
         )
         return max(seconds, self.launch_s) if shape.prompt_pairs else seconds
+
+    def start(self, num_rows: int) -> float:
+        """Seconds until a step begins on an idle device."""
+        return self.start_s + self.start_row_s * num_rows
 
     def decode_rates(self, num_decodes: int) -> tuple[float, float]:
         """Seconds of a step of plain decodes whatever their context, and for each token of it: `seconds` in two parts,

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -43,7 +44,7 @@ _ROUNDS, _QUICK_ROUNDS = 9, 3
 _DEVICE_ROUNDS = 5  # of a separate device: its speed drifts less
 _NUM_TIMED = 3  # steps in a row, of a runner that takes several at once,
 _ENOUGH_S = 0.025  # unless they take long
-_BUSY_S = 0.06  # for which a separate device computes before each shape,
+_BUSY_S = 0.05  # for which a separate device computes before each shape,
 _BUSY_ROWS = 1024  # steps of about so many rows
 _NUM_STARTS = 8  # shapes of a round that are also timed on an idle device
 
@@ -84,7 +85,7 @@ class Calibrator:
         self._shapes = [shape_of(plan, limits.block_size, self._max_row_pairs) for plan in plans]
         self._plans = plans + (_moving(self._num_moved, limits) if self._num_moved else [])
         self._seconds: list[list[float]] = [[] for _ in self._plans]
-        self._starts: list[float] = []
+        self._starts: list[tuple[int, float]] = []  # rows, seconds
         self._order = sorted(range(len(self._plans)), key=lambda index: self._size(self._plans[index]))
         self._busy = max(plans, key=lambda plan: (plan.num_tokens <= _BUSY_ROWS, plan.num_tokens, plan.num_decodes))
 
@@ -125,7 +126,7 @@ class Calibrator:
             started = time.perf_counter()
             self._runner.submit(plan)
             self._runner.collect()
-            self._starts.append(max(0.0, time.perf_counter() - started - seconds))
+            self._starts.append((plan.num_tokens, max(0.0, time.perf_counter() - started - seconds)))
 
     def _size(self, plan: StepPlan) -> tuple[bool, int]:
         """Steps that wait for their launch apart: the device has little to do in them."""
@@ -136,7 +137,8 @@ class Calibrator:
         medians = [statistics.median(each) for each in self._seconds]
         count = len(self._shapes)
         found = fit(self._shapes, medians[:count], self._max_row_pairs, self._rungs)
-        cost = replace(found.cost, start_s=statistics.median(self._starts) if self._starts else 0.0)
+        start_s, start_row_s = line(self._starts)
+        cost = replace(found.cost, start_s=start_s, start_row_s=start_row_s)
         if self._runner.depth == 1:  # else the engine plans while the device runs
             cost = replace(cost, chunk_s=cost.chunk_s + host_s(self._limits))
         if self._num_moved:
@@ -153,6 +155,15 @@ class Calibrator:
             for shape, median, each in zip(self._shapes, medians, self._seconds, strict=False)
         )
         return Calibration(Fit(cost, found.errors), measured)
+
+
+def line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """What (rows, seconds) are at no rows and by how much they rise with each, neither below 0: the median slope of all
+    pairs, since the seconds of a large step are the difference of two long times."""
+    slopes = [(s - first_s) / (r - rows) for (rows, first_s), (r, s) in combinations(points, 2) if r != rows]
+    slope = max(0.0, statistics.median(slopes)) if slopes else 0.0
+    rest = [seconds - slope * rows for rows, seconds in points]
+    return (max(0.0, statistics.median(rest)) if rest else 0.0), slope
 
 
 @contextmanager

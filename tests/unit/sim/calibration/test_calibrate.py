@@ -7,7 +7,7 @@ import pytest
 from chairlift.cli.main import main
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.sim.calibration.calibrate import Calibrator, calibrate, host_s, step_s
+from chairlift.sim.calibration.calibrate import Calibrator, calibrate, host_s, line, step_s
 from chairlift.sim.calibration.grid import Span, grid, plan_of
 from chairlift.sim.profile import load_profile
 from fakes.ledger import LedgerRunner
@@ -120,7 +120,16 @@ def test_what_an_idle_device_waits_for_is_measured(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("time.perf_counter", lambda: device.now)
     calibrator = Calibrator(device, LIMITS, 0, is_quick=True)
     calibrator.time(1)
-    assert calibrator.result().fit.cost.start_s == pytest.approx(2.0)
+    cost = calibrator.result().fit.cost
+    assert (cost.start_s, cost.start_row_s) == (pytest.approx(2.0), pytest.approx(0.0))
+
+
+def test_a_line_goes_through_most_points_and_never_falls() -> None:
+    points = [(rows, 0.5 + 0.001 * rows) for rows in (1, 8, 64, 512, 1024, 2048, 4096)]
+    assert line([*points, (4096, 40.0)]) == (pytest.approx(0.5), pytest.approx(0.001))
+    assert line([(1, 3.0), (100, 2.0), (1000, 1.0)]) == (pytest.approx(2.0), 0.0)
+    assert line([(7, 3.0)]) == (3.0, 0.0)
+    assert line([]) == (0.0, 0.0)
 
 
 def test_the_rows_that_a_runner_pads_to_are_part_of_the_profile() -> None:
