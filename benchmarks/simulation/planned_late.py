@@ -1,10 +1,12 @@
 """Steps planned at once against steps planned late, simulated: Llama-3-8B's shape on an H200.
 
-    python benchmarks/simulation/planned_late.py --azure FILE --mooncake FILE [--noise 0.03] [--host 0.001] [--runs 5]
+    python benchmarks/simulation/planned_late.py --azure FILE --mooncake FILE [--noise 0.03] [--host 0.001]
+        [--host-row 8e-7] [--runs 5]
 
-The profile and the loads are those of `step_size.py`. The host takes a millisecond to plan and submit a step, and the
-time of every step is scattered by 3 % (normally distributed); figures are means of five runs, each scattered anew.
-`late`: steps that ended before the next was submitted. `idle`: the time the device waited for it, as a share of all.
+The profile and the loads are those of `step_size.py`. The host takes a millisecond to plan and submit a step and 0.8 µs
+for each of its rows, and the time of every step is scattered by 3 % (normally distributed); figures are means of five
+runs, each scattered anew. `late`: steps that ended before the next was submitted. `idle`: the time the device waited
+for it, as a share of all.
 """
 
 import argparse
@@ -80,7 +82,7 @@ def simulated(kind: type[Engine], items: list[Item], arrivals: str, cost: CostMo
 
 
 def show(name: str, items: list[Item], arrivals: str, args: argparse.Namespace) -> None:
-    cost = replace(PROFILE.cost, start_s=args.host)
+    cost = replace(PROFILE.cost, start_s=args.host, start_row_s=args.host_row)
     plain = {each.name: getattr(cost, each.name) for each in fields(cost)}
     for planned, kind in (("at once", PlansAtOnce), ("late", Engine)):
         costs = [NoisyCost(**plain, noise=args.noise, rng=random.Random(seed)) for seed in range(args.runs)]
@@ -103,6 +105,7 @@ def main() -> None:
     parser.add_argument("--mooncake", type=Path, required=True)
     parser.add_argument("--noise", type=float, default=0.03, metavar="SHARE")
     parser.add_argument("--host", type=float, default=0.001, metavar="SECONDS")
+    parser.add_argument("--host-row", type=float, default=8e-7, metavar="SECONDS")
     parser.add_argument("--runs", type=int, default=5)
     args = parser.parse_args()
     azure, mooncake = list(read(args.azure, 1000, 1.0, 16_000)), list(read(args.mooncake, 400, 1.0, 15_000))

@@ -34,8 +34,17 @@ class Engine:
 
     @property
     def plan_at(self) -> float:
-        """The moment at which `step` should be called; past where there is nothing to wait for."""
-        return self._late_planning.moment if len(self._in_flight) == 1 else AT_ONCE
+        """The moment at which `step` should be called, as far as is known now; past where there is nothing to wait for.
+        It may be sooner once a request has been added."""
+        return self._late_planning.moment(self._expects_prompts) if len(self._in_flight) == 1 else AT_ONCE
+
+    @property
+    def _expects_prompts(self) -> bool:
+        """Whether the step after the one in flight has prompts to compute."""
+        plan = self._in_flight[0]
+        return bool(self.scheduler.waiting or self.scheduler.preempted) or any(
+            chunk.start + chunk.count < len(chunk.request.prompt) for chunk in plan.chunks[plan.num_decoding :]
+        )
 
     @property
     def _plans_late(self) -> bool:

@@ -4,9 +4,12 @@
     host              wait for requests       | plan, submit |
                                               ^ moment = begin of n + forecast - host's own time - margin
 
+The host takes longer for a step with prompts, so its moment is earlier. A prompt that comes between the two is planned
+at once: the device may wait for the difference, and the prompt does not wait for a step.
+
 A step that ended before the next was submitted is late: the device waited. The margin, a share of the forecast, grows
-with each late step and shrinks with every other, so that about one in a hundred is late. Without a forecast, and for
-steps so short that there is little to win, the moment is past.
+with each late step of decodes and shrinks with every other, so that about one in a hundred is late. Without a forecast,
+and for steps so short that there is little to win, the moment is past.
 
 Knows nothing of clocks or requests; the times that it is told may be of any clock.
 """
@@ -27,23 +30,31 @@ _LEAST, _MOST = 0.01, 1.0  # margin
 class _Submitted(NamedTuple):
     size: StepSize
     at: float
-    is_judged: bool  # it was planned at the moment: whether it is late depends on the margin
+    is_judged: bool  # of decodes, planned at their moment: whether it is late depends on the margin
 
 
 class LatePlanning:
     def __init__(self) -> None:
-        self.moment = AT_ONCE  # before it, the next step need not be planned
         self._forecast = StepForecast()
         self._in_flight: deque[_Submitted] = deque()
         self._began = 0.0  # the oldest in flight, on the device
-        self._is_forecast = False  # the oldest in flight
-        self._host_s: deque[float] = deque([0.0], maxlen=_RECENT)  # from planning to submitted
+        self._forecast_s = 0.0  # the same; 0 if it is not to be waited for
+        # From planning to submitted, of decodes alone and with prompts.
+        self._host_s = deque([0.0], maxlen=_RECENT), deque([0.0], maxlen=_RECENT)
         self._margin = 0.1
+
+    def moment(self, has_prompts: bool) -> float:
+        """Before it, the next step need not be planned, if that is to have prompts or not."""
+        host_s = max(max(each) for each in self._host_s[: 1 + has_prompts])
+        wait_s = self._forecast_s * (1.0 - self._margin) - host_s
+        return self._began + wait_s if wait_s > 0.0 else AT_ONCE
 
     def submitted(self, plan: StepPlan, planned: float, now: float) -> None:
         """`planned`: when its planning began."""
-        self._host_s.append(now - planned)
-        self._in_flight.append(_Submitted(size_of(plan), now, self._is_forecast and self.moment <= planned))
+        has_prompts = plan.num_decoding < len(plan.chunks)
+        is_judged = self._forecast_s > 0.0 and not has_prompts and self.moment(False) <= planned
+        self._host_s[has_prompts].append(now - planned)
+        self._in_flight.append(_Submitted(size_of(plan), now, is_judged))
         if len(self._in_flight) == 1:
             self._begin(now)
 
@@ -57,12 +68,12 @@ class LatePlanning:
                 self._adapt(is_late=was_ready)
             self._begin(following.at if was_ready else now)
         else:
-            self.moment = AT_ONCE
+            self._forecast_s = 0.0
 
     def failed(self, now: float) -> None:
         """The oldest in flight: how long it took means nothing."""
         self._in_flight.popleft()
-        self.moment = AT_ONCE
+        self._forecast_s = 0.0
         if self._in_flight:
             self._begin(now)
 
@@ -70,9 +81,7 @@ class LatePlanning:
         """The oldest in flight begins on the device."""
         self._began = now
         forecast_s = self._forecast.seconds(self._in_flight[0].size)
-        self._is_forecast = forecast_s > _SHORT_S
-        wait_s = forecast_s * (1.0 - self._margin) - max(self._host_s)
-        self.moment = now + wait_s if self._is_forecast and wait_s > 0.0 else AT_ONCE
+        self._forecast_s = forecast_s if forecast_s > _SHORT_S else 0.0
 
     def _adapt(self, is_late: bool) -> None:
         self._margin = min(max(self._margin * (_GROWTH if is_late else _SHRINKAGE), _LEAST), _MOST)

@@ -8,6 +8,7 @@ from fakes.requests import make_request
 
 REQUEST = make_request(1, [1])
 PLAN = StepPlan(1, (Chunk(REQUEST, 100, 1, [1], 1, (), 0, (REQUEST,)),), (), 1, 1)
+PROMPTS = StepPlan(2, (Chunk(REQUEST, 0, 1, [1], 1, (), 0, (REQUEST,)),), (), 1, 0)
 HOST_S = 0.001
 
 
@@ -23,7 +24,7 @@ class Device:
     def run(self, num_steps: int, draw_s: float | random.Random, noise: float = 0.0) -> None:
         for _ in range(num_steps):
             step_s = draw_s if isinstance(draw_s, float) else draw_s.gauss(0.02, noise)
-            end, planned = self.ready, max(self.now, self.planning.moment)
+            end, planned = self.ready, max(self.now, self.planning.moment(False))
             self._submit(planned, step_s)
             was_ready, self.now = end < self.now, max(end, self.now)
             self.num_late += was_ready
@@ -37,15 +38,15 @@ class Device:
 
 def test_a_step_that_is_not_known_is_not_waited_for() -> None:
     planning = LatePlanning()
-    assert planning.moment == AT_ONCE
+    assert planning.moment(False) == AT_ONCE
     planning.submitted(PLAN, 0.0, HOST_S)
-    assert planning.moment == AT_ONCE
+    assert planning.moment(False) == AT_ONCE
 
 
 def test_the_next_step_is_planned_shortly_before_the_end_with_time_for_the_host() -> None:
     device = Device(LatePlanning())
     device.run(1000, 0.020)
-    wait_s = device.planning.moment - device.now  # a step has just begun
+    wait_s = device.planning.moment(False) - device.now  # a step has just begun
     assert 0.016 < wait_s < 0.020 - HOST_S
     assert device.num_late == 1  # the first: it took no time
 
@@ -53,7 +54,7 @@ def test_the_next_step_is_planned_shortly_before_the_end_with_time_for_the_host(
 def test_short_steps_are_not_waited_for() -> None:
     device = Device(LatePlanning())
     device.run(100, 0.0025)
-    assert device.planning.moment == AT_ONCE
+    assert device.planning.moment(False) == AT_ONCE
 
 
 def test_a_host_as_slow_as_the_device_does_not_wait() -> None:
@@ -62,7 +63,7 @@ def test_a_host_as_slow_as_the_device_does_not_wait() -> None:
         planning.submitted(PLAN, 0.02 * start, 0.02 * (start + 1))
         if start:
             planning.ended(was_ready=True, now=0.02 * (start + 1))
-    assert planning.moment == AT_ONCE
+    assert planning.moment(False) == AT_ONCE
 
 
 @pytest.mark.parametrize("noise", [0.0005, 0.002])
@@ -72,30 +73,43 @@ def test_few_steps_are_late_however_they_scatter(noise: float) -> None:
     before = device.num_late
     device.run(5000, random.Random(2), noise)
     assert 0 < device.num_late - before < 0.02 * 5000
-    assert device.planning.moment - device.now > 0.010  # it waits for more than half of a step all the same
+    assert device.planning.moment(False) - device.now > 0.010  # it waits for more than half of a step all the same
 
 
 @pytest.mark.parametrize("num_late", [8, 60])  # after so many nothing waits any more
 def test_late_steps_widen_the_margin_and_others_narrow_it(num_late: int) -> None:
     device = Device(LatePlanning())
     device.run(300, 0.020)
-    waits = [device.planning.moment - device.now]
+    waits = [device.planning.moment(False) - device.now]
     for _ in range(num_late):  # the host is interrupted after the moment
         device.now = device.ready + 0.001
         device.run(1, 0.020)
     device.run(1, 0.020)
-    waits.append(device.planning.moment - device.now)
+    waits.append(device.planning.moment(False) - device.now)
     device.run(3000, 0.020)
-    waits.append(device.planning.moment - device.now)
+    waits.append(device.planning.moment(False) - device.now)
     assert waits[1] < waits[0] <= waits[2]
 
 
 def test_a_failed_step_teaches_nothing() -> None:
     device = Device(LatePlanning())
     device.run(100, 0.020)
-    wait_s = device.planning.moment - device.now
+    wait_s = device.planning.moment(False) - device.now
     device._submit(device.now, 0.020)
     device.planning.failed(device.now)  # long before its time
-    assert device.planning.moment - device.now == pytest.approx(wait_s)
+    assert device.planning.moment(False) - device.now == pytest.approx(wait_s)
     device.planning.failed(device.now)
-    assert device.planning.moment == AT_ONCE
+    assert device.planning.moment(False) == AT_ONCE
+
+
+def test_a_step_with_prompts_is_planned_sooner_and_not_judged() -> None:
+    device = Device(LatePlanning())
+    device.run(300, 0.020)
+    decodes, margin = device.planning.moment(False), device.planning._margin
+    assert device.planning.moment(True) == decodes  # until one was seen
+    device.planning.submitted(PROMPTS, decodes, decodes + 5 * HOST_S)  # late, if the step in flight had ended by then
+    device.planning.ended(was_ready=True, now=decodes + 5 * HOST_S)
+    assert device.planning._margin == margin
+    device.planning.submitted(PLAN, device.now + 0.03, device.now + 0.03 + HOST_S)
+    device.planning.ended(was_ready=False, now=device.now + 0.05)
+    assert device.planning.moment(True) == pytest.approx(device.planning.moment(False) - 4 * HOST_S)

@@ -29,6 +29,7 @@ from chairlift.telemetry.watch.view import View
 
 PREPARE_AFTER_S = 0.1  # without requests: a part cannot be interrupted, and traffic has short gaps
 TIDY_AFTER_S = 1.0
+TAKE_S = 0.01  # for which a burst of messages may hold up a step
 _log = logging.getLogger(__name__)
 
 
@@ -188,51 +189,61 @@ class EngineProcess:
             self._take(wait_ms)
 
     def _take(self, timeout_ms: int | None) -> None:
-        """All messages; waits so long for the first, for ever if None."""
+        """All messages; once there is something to compute, those of `TAKE_S`, or until the next step is to be planned.
+        Waits so long for the first, for ever if None."""
+        engine, until = self._switchboard.engine, math.inf
         while self._has_message(timeout_ms):
             front_end, *parts = self._socket.recv_multipart()
             timeout_ms = 0
-            try:
-                message = self._decoder.decode(parts[0] if len(parts) == 1 else b"")
-            except msgspec.MsgspecError as error:
-                self._num_unread += 1
-                _log.warning(
-                    "a message of %s was dropped, as it cannot be read (%s; %d so far)",
-                    front_end.decode(errors="replace"), error, self._num_unread,
-                )  # fmt: skip
-                continue
-            if isinstance(message, Submit):
-                self._taken[front_end] = self._taken.get(front_end, 0) + 1
-                if self._counting is not None and message.outputs is not None:
-                    self._counting.moved_in()
-                self._switchboard.submit(front_end, message)
-            elif isinstance(message, messages.Abort):
-                self._switchboard.abort(front_end, message)
-            elif isinstance(message, messages.Move):
-                if not self._switchboard.move(front_end, message):
-                    self._let_go(front_end, message.key, None)
-            elif isinstance(message, messages.Unload):
-                self._unloading.setdefault(message.adapter, []).append(front_end)
-            elif isinstance(message, messages.Proven):
-                if self._note is not None:
-                    self._note.count()
-            elif isinstance(message, messages.Watch | messages.Explain):
-                self._watch_feed.hear(front_end, message)
-            elif isinstance(message, messages.Hello):
-                self._drop(front_end)  # the front end of this name before is gone
-                self._welcome(front_end)
-            elif isinstance(message, messages.AskPrefixes):
-                self._tell_whole(front_end)
-            elif isinstance(message, messages.Elsewhere):
-                self._switchboard.engine.served_elsewhere(message.services)
-            elif isinstance(message, messages.Drain):
-                self._is_draining = message.is_on
-                if self._counting is not None:
-                    self._counting.drained(message.is_on)
-                for each in list(self._told):
-                    self._send(each, messages.Draining(message.is_on))
-                if self._figures is not None:  # the engine may end soon
-                    self._figures.show(self._told, is_urgent=True)
+            self._hear(front_end, parts)
+            if self._switchboard.has_work:
+                now = engine.clock.now()
+                until = min(until, now + TAKE_S)
+                if now >= max(until, engine.plan_at):
+                    return
+
+    def _hear(self, front_end: FrontEnd, parts: list[bytes]) -> None:
+        try:
+            message = self._decoder.decode(parts[0] if len(parts) == 1 else b"")
+        except msgspec.MsgspecError as error:
+            self._num_unread += 1
+            _log.warning(
+                "a message of %s was dropped, as it cannot be read (%s; %d so far)",
+                front_end.decode(errors="replace"), error, self._num_unread,
+            )  # fmt: skip
+            return
+        if isinstance(message, Submit):
+            self._taken[front_end] = self._taken.get(front_end, 0) + 1
+            if self._counting is not None and message.outputs is not None:
+                self._counting.moved_in()
+            self._switchboard.submit(front_end, message)
+        elif isinstance(message, messages.Abort):
+            self._switchboard.abort(front_end, message)
+        elif isinstance(message, messages.Move):
+            if not self._switchboard.move(front_end, message):
+                self._let_go(front_end, message.key, None)
+        elif isinstance(message, messages.Unload):
+            self._unloading.setdefault(message.adapter, []).append(front_end)
+        elif isinstance(message, messages.Proven):
+            if self._note is not None:
+                self._note.count()
+        elif isinstance(message, messages.Watch | messages.Explain):
+            self._watch_feed.hear(front_end, message)
+        elif isinstance(message, messages.Hello):
+            self._drop(front_end)  # the front end of this name before is gone
+            self._welcome(front_end)
+        elif isinstance(message, messages.AskPrefixes):
+            self._tell_whole(front_end)
+        elif isinstance(message, messages.Elsewhere):
+            self._switchboard.engine.served_elsewhere(message.services)
+        elif isinstance(message, messages.Drain):
+            self._is_draining = message.is_on
+            if self._counting is not None:
+                self._counting.drained(message.is_on)
+            for each in list(self._told):
+                self._send(each, messages.Draining(message.is_on))
+            if self._figures is not None:  # the engine may end soon
+                self._figures.show(self._told, is_urgent=True)
 
     def _has_message(self, timeout_ms: int | None) -> bool:
         """Waits so long, or until a piece was copied or an adapter read."""

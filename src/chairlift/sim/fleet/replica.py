@@ -73,6 +73,7 @@ class Replica:
         """`span`: tokens that a hash of its prefixes names; 0: none are told. `skips`: many steps at once, but not in a
         prefill replica, which requests leave after any step."""
         self.wake_at = NEVER  # when it acts next
+        self._is_waiting = False  # until a step is to be planned
         self.is_draining = False
         self.num_taken = 0
         self.clock = VirtualClock()
@@ -103,14 +104,13 @@ class Replica:
         self.engine.scheduler.add((request,), arrival)
         self.observer.queued.added((request,), arrival)
         self.observer.service.added((request,), arrival)
-        if self.wake_at == NEVER:
-            self.wake_at = now
+        self._heard(now)
 
     def wake(self, now: float) -> None:
         """What was planned is done."""
         self._ahead.catch_up(NEVER)
         self.clock.advance_to(now)
-        self.wake_at = NEVER
+        self.wake_at, self._is_waiting = NEVER, False
 
     def act(self) -> None:
         """Makes a step, or finds many, unless one is to be planned later."""
@@ -124,7 +124,7 @@ class Replica:
             return
         engine.begin()
         if self.clock.now() < engine.plan_at:
-            self.wake_at = engine.plan_at
+            self.wake_at, self._is_waiting = engine.plan_at, True
             return
         engine.step()
         self.wake_at = self.clock.now()
@@ -148,8 +148,14 @@ class Replica:
         self.interrupt(now)
         self.clock.advance_to(now)
         self.engine.arrive(request, is_whole)
+        self._heard(now)
+
+    def _heard(self, now: float) -> None:
+        """There is something to do, perhaps sooner than was known."""
         if self.wake_at == NEVER:
-            self.wake_at = now
+            self.wake_at, self._is_waiting = now, False
+        elif self._is_waiting:
+            self.wake_at = max(now, self.engine.plan_at)
 
     def _end(self, progress: Progress, num_moved: int = 0) -> Request:
         """Ends a request here; what is left of it."""

@@ -12,7 +12,7 @@ from chairlift.core.plan import StepResult
 from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
-from chairlift.live.wire.engine_process import PREPARE_AFTER_S, TIDY_AFTER_S, EngineProcess
+from chairlift.live.wire.engine_process import PREPARE_AFTER_S, TAKE_S, TIDY_AFTER_S, EngineProcess
 from chairlift.live.wire.messages import FromEngine, Hello, Ready, with_adapter
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.sim.clock import VirtualClock
@@ -185,6 +185,36 @@ def test_messages_that_arrive_while_a_step_runs_count_for_the_next(tmp_path: Pat
     assert note.take().keys == {b"a": [1]}  # the step that runs
     process._step()
     assert [len(plan.chunks) for plan in ledger.plans[num_steps - 1 :]] == [1, 2]
+    caller.close(0)
+    process._socket.close(0)
+
+
+class HalfMillisecondClock(VirtualClock):
+    """Each look at it takes half a millisecond."""
+
+    def now(self) -> float:
+        self.advance_to(super().now() + 0.0005)
+        return super().now()
+
+
+def test_a_burst_holds_up_a_step_for_a_while_only_and_all_of_it_is_taken_in_order(tmp_path: Path) -> None:
+    switchboard = ledger_switchboard()
+    switchboard.engine.clock = HalfMillisecondClock()
+    process = EngineProcess(f"ipc://{tmp_path}/engine", switchboard, viewed(switchboard.engine), info_of(switchboard))
+    caller = zmq.Context.instance().socket(zmq.DEALER)
+    caller.connect(f"ipc://{tmp_path}/engine")
+    count = 200
+    for key in range(1, 1 + count):
+        caller.send(msgspec.msgpack.encode(submit(key, [key], SamplingParams(max_tokens=2))))
+    assert process._socket.poll(5_000)
+    taken = []
+    live = switchboard.engine.scheduler.live
+    while len(live) < count:
+        before = len(live)
+        process._take(1_000)
+        taken.append(len(live) - before)
+    assert 1 < max(taken) <= TAKE_S / 0.0005
+    assert [request.request.prompt[0] for request in live.values()] == list(range(1, 1 + count))
     caller.close(0)
     process._socket.close(0)
 

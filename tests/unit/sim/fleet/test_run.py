@@ -24,7 +24,7 @@ from chairlift.sim.frontends import Frontends
 from chairlift.sim.simulate import simulate
 from chairlift.telemetry.timeline import Timeline
 
-COST = CostModel(linear=((1, 0.01), (8, 0.02)), chunk_s=0.001)
+COST = CostModel(linear=((1, 0.01), (8, 0.02)), chunk_s=0.001, start_row_s=0.0005)
 
 
 def scheduler(seed: int) -> Scheduler:
@@ -53,7 +53,7 @@ def arriving(seed: int) -> Iterator[tuple[float, Request]]:
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("concurrency", "token_s"), [(0, 0.0), (3, 0.0), (0, 1 / 64)])  # longer than some are apart
 def test_one_replica_is_the_plain_simulation(depth: int, concurrency: int, token_s: float) -> None:
-    for seed in range(12):
+    for seed in range(30):
         plain = scheduler(seed)
         frontends = Frontends(3, 0.0, token_s, seed)
         timeline = Timeline(delay=frontends.delay_s)
