@@ -40,10 +40,10 @@ class Engine:
 
     @property
     def _expects_prompts(self) -> bool:
-        """Whether the step after the one in flight has prompts to compute."""
+        """Whether the step after the one in flight has prompts to compute, as far as is easily known."""
         plan = self._in_flight[0]
         return bool(self.scheduler.waiting or self.scheduler.preempted) or any(
-            chunk.start + chunk.count < len(chunk.request.prompt) for chunk in plan.chunks[plan.num_decoding :]
+            not chunk.samples for chunk in plan.chunks[plan.num_decoding :]
         )
 
     @property

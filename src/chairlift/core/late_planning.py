@@ -8,8 +8,8 @@ The host takes longer for a step with prompts, so its moment is earlier. A promp
 at once: the device may wait for the difference, and the prompt does not wait for a step.
 
 A step that ended before the next was submitted is late: the device waited. The margin, a share of the forecast, grows
-with each late step of decodes and shrinks with every other, so that about one in a hundred is late. Without a forecast,
-and for steps so short that there is little to win, the moment is past.
+with each late step and shrinks with every other, so that about one in a hundred is late; steps with prompts that were
+not expected do not count. Without a forecast, and for steps so short that there is little to win, the moment is past.
 
 Knows nothing of clocks or requests; the times that it is told may be of any clock.
 """
@@ -30,7 +30,7 @@ _LEAST, _MOST = 0.01, 1.0  # margin
 class _Submitted(NamedTuple):
     size: StepSize
     at: float
-    is_judged: bool  # of decodes, planned at their moment: whether it is late depends on the margin
+    is_judged: bool  # it was planned at the moment: whether it is late depends on the margin
 
 
 class LatePlanning:
@@ -39,12 +39,15 @@ class LatePlanning:
         self._in_flight: deque[_Submitted] = deque()
         self._began = 0.0  # the oldest in flight, on the device
         self._forecast_s = 0.0  # the same; 0 if it is not to be waited for
+        self._expected: bool | None = None  # prompts in the next, when first asked after it began
         # From planning to submitted, of decodes alone and with prompts.
         self._host_s = deque([0.0], maxlen=_RECENT), deque([0.0], maxlen=_RECENT)
         self._margin = 0.1
 
     def moment(self, has_prompts: bool) -> float:
-        """Before it, the next step need not be planned, if that is to have prompts or not."""
+        """Before it, the next step need not be planned, which is expected to have prompts or not."""
+        if self._expected is None:
+            self._expected = has_prompts
         host_s = max(max(each) for each in self._host_s[: 1 + has_prompts])
         wait_s = self._forecast_s * (1.0 - self._margin) - host_s
         return self._began + wait_s if wait_s > 0.0 else AT_ONCE
@@ -52,7 +55,8 @@ class LatePlanning:
     def submitted(self, plan: StepPlan, planned: float, now: float) -> None:
         """`planned`: when its planning began."""
         has_prompts = plan.num_decoding < len(plan.chunks)
-        is_judged = self._forecast_s > 0.0 and not has_prompts and self.moment(False) <= planned
+        expected = has_prompts if self._expected is None else self._expected
+        is_judged = self._forecast_s > 0.0 and expected >= has_prompts and self.moment(expected) <= planned
         self._host_s[has_prompts].append(now - planned)
         self._in_flight.append(_Submitted(size_of(plan), now, is_judged))
         if len(self._in_flight) == 1:
@@ -79,7 +83,7 @@ class LatePlanning:
 
     def _begin(self, now: float) -> None:
         """The oldest in flight begins on the device."""
-        self._began = now
+        self._began, self._expected = now, None
         forecast_s = self._forecast.seconds(self._in_flight[0].size)
         self._forecast_s = forecast_s if forecast_s > _SHORT_S else 0.0
 

@@ -98,8 +98,8 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     with unix, new_run_folder(settings) as folder, listener, admin or contextlib.nullcontext():
         pieces_at = [] if members_at is None else [after(members_at, 1 + i) for i in range(settings.replicas)]
         engines = Engines(model, folder, lambda replica: counted.engine_starts_again(replica), [], pieces_at)
-        frontends = num_frontends(settings)
-        counts = make_counts(folder.counts, frontends)
+        num_front_ends = num_frontends(settings)
+        counts = make_counts(folder.counts, num_front_ends)
         counted = ParentMetrics(folder.metrics, model.name)
 
         def on_ready(reports: Sequence[Any]) -> None:
@@ -140,7 +140,7 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             [
                 *(partial(engines.start, replica) for replica in range(settings.replicas)),
                 *helpers,
-                *(partial(start_front_end, i) for i in range(frontends)),
+                *(partial(start_front_end, i) for i in range(num_front_ends)),
             ],
             progress=engines.progress,
             clear_up=clear_up,

@@ -111,7 +111,7 @@ class CostModel:
         )
         return max(seconds, self.launch_s) if shape.prompt_pairs else seconds
 
-    def start(self, num_rows: int) -> float:
+    def begin_s(self, num_rows: int) -> float:
         """Seconds until a step begins on an idle device."""
         return self.start_s + self.start_row_s * num_rows
 

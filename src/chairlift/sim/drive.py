@@ -60,7 +60,7 @@ class _Feed:
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._seen = (frontends or Frontends()).seen(arriving)
+        self._seen = (Frontends() if frontends is None or concurrency else frontends).seen(arriving)
         self._concurrency = concurrency
         self._following = next(self._seen, None)
 

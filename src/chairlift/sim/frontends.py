@@ -30,7 +30,7 @@ class Frontends:
         self._request_s = request_s
         self._token_s = token_s
         self._free_at = [0.0] * count
-        self._rng = random.Random(seed)
+        self._rng = random.Random(f"frontends {seed}")
         self._delay_s: dict[RequestId, float] = {}  # of requests on their way
 
     def delay_s(self, request: Request) -> float:

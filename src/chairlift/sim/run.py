@@ -41,12 +41,12 @@ def run(
         check(changes, settings.replicas, settings.roles)
         fleet = make_fleet(settings, profile, limits, seed, changes)
         arriving = requests_of(arrivals.apply(items, seed), limits, seed)
-        fleet.run(arriving, arrivals.concurrency, watch, profile.front(seed, settings.replicas))
+        fleet.run(arriving, arrivals.concurrency, watch, profile.make_frontends(seed, settings.replicas))
         return fleet.timeline.report(slo, tuple(fleet.routing.failures), fleet.replica_s)
     rules = rules_of(settings, profile, limits)
     scheduler = make_scheduler(limits, rules)
     concurrency = arrivals.concurrency
-    frontends = None if concurrency else profile.front(seed)
+    frontends = None if concurrency else profile.make_frontends(seed)
     delay_s = None if frontends is None else frontends.delay_s
     timeline = Timeline(scheduler.pool, delay_s)
     arriving = requests_of(arrivals.apply(items, seed), limits, seed)

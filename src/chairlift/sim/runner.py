@@ -27,7 +27,7 @@ class SimRunner:
 
     def submit(self, plan: StepPlan) -> None:
         shape = shape_of(plan, self._block_size, self._cost.max_row_pairs, self._cost.min_prompt_rows)
-        self._clock.advance_to(self._clock.now() + self._cost.start(shape.num_rows))
+        self._clock.advance_to(self._clock.now() + self._cost.begin_s(shape.num_rows))
         self._ready = max(self._ready, self._clock.now()) + self._cost.seconds(shape)
         result = StepResult(plan.step, [TOKEN] * shape.num_samples)
         if self._drafts is not None:

@@ -59,7 +59,7 @@ class SkipAhead:
 
     def _ends(self, steady: Steady, until: float) -> list[float]:
         num_decodes, context, now = len(steady.decodes), steady.context, self._clock.now()
-        start_s = self._cost.start(num_decodes)
+        start_s = self._cost.begin_s(num_decodes)
         fixed_s, context_s = self._cost.decode_rates(num_decodes)
         contexts = range(context, context + num_decodes * steady.num_steps, num_decodes)
         steps = [fixed_s + context_s * each for each in contexts]

@@ -1,5 +1,7 @@
 """When the engine plans: late with a runner that takes two plans, at once with any other."""
 
+from dataclasses import replace
+
 import pytest
 
 from chairlift.core.engine import Engine
@@ -24,8 +26,8 @@ TENTH = CostModel(linear=((1, 0.1),))  # every step takes so long
 class Noting(SimRunner):
     """Keeps the requests of each step."""
 
-    def __init__(self, clock: VirtualClock, depth: int = 2) -> None:
-        super().__init__(TENTH, LIMITS.block_size, clock, depth)
+    def __init__(self, clock: VirtualClock, depth: int = 2, cost: CostModel = TENTH) -> None:
+        super().__init__(cost, LIMITS.block_size, clock, depth)
         self.steps: list[list[int]] = []
 
     def submit(self, plan: StepPlan) -> None:
@@ -33,10 +35,12 @@ class Noting(SimRunner):
         self.steps.append([chunk.request.id for chunk in plan.chunks])
 
 
-def decoding(kind: type[Engine] = Engine, depth: int = 2) -> tuple[Engine, Noting, VirtualClock]:
+def decoding(
+    kind: type[Engine] = Engine, depth: int = 2, cost: CostModel = TENTH
+) -> tuple[Engine, Noting, VirtualClock]:
     """An engine that has made many steps of one request; the first in flight has just begun."""
     clock = VirtualClock()
-    runner = Noting(clock, depth)
+    runner = Noting(clock, depth, cost)
     engine = kind(Scheduler(LIMITS, Fcfs()), runner, clock)
     engine.add((make_request(1, [1, 2], 400),))
     for _ in range(60):
@@ -53,6 +57,32 @@ def test_a_request_that_arrives_while_a_step_runs_is_in_the_next() -> None:
     engine.step()
     assert runner.steps[in_flight - 1 :] == [[1], [1, 2]]
     assert not runner.collect().was_ready
+
+
+def test_a_step_that_is_to_have_prompts_is_planned_sooner() -> None:
+    engine, runner, _ = decoding(cost=CostModel(linear=((1, 0.1),), start_row_s=0.001))
+    engine.add((make_request(2, range(40), 4),))
+    for _ in range(20):  # the host takes 41 ms for the step with its prompt
+        engine.step()
+    decodes_at = engine.plan_at
+    engine.add((make_request(3, [7] * 100, 4),))
+    prompts_at = engine.plan_at
+    assert prompts_at == pytest.approx(decodes_at - 0.040)
+    engine.step()  # with the first 63 of its tokens
+    assert runner.steps[-1] == [1, 3] and engine._expects_prompts
+    engine.step()
+    assert runner.steps[-1] == [1, 3] and not engine._expects_prompts
+
+
+def test_tokens_that_are_computed_again_are_prompts_too() -> None:
+    engine, _, _ = decoding()
+    request = make_request(2, [3], 200)
+    engine.add((replace(request, output=tuple([5] * 150)),))
+    engine.step()  # the first of three steps with what it has
+    assert engine._expects_prompts
+    for _ in range(3):
+        engine.step()
+    assert not engine._expects_prompts
 
 
 def test_steps_alone_never_wait_and_plan_the_same() -> None:

@@ -102,14 +102,26 @@ def test_a_failed_step_teaches_nothing() -> None:
     assert device.planning.moment(False) == AT_ONCE
 
 
-def test_a_step_with_prompts_is_planned_sooner_and_not_judged() -> None:
+def test_a_step_with_prompts_is_planned_sooner() -> None:
     device = Device(LatePlanning())
     device.run(300, 0.020)
-    decodes, margin = device.planning.moment(False), device.planning._margin
-    assert device.planning.moment(True) == decodes  # until one was seen
-    device.planning.submitted(PROMPTS, decodes, decodes + 5 * HOST_S)  # late, if the step in flight had ended by then
-    device.planning.ended(was_ready=True, now=decodes + 5 * HOST_S)
-    assert device.planning._margin == margin
-    device.planning.submitted(PLAN, device.now + 0.03, device.now + 0.03 + HOST_S)
-    device.planning.ended(was_ready=False, now=device.now + 0.05)
-    assert device.planning.moment(True) == pytest.approx(device.planning.moment(False) - 4 * HOST_S)
+    planning = device.planning
+    assert planning.moment(True) == planning.moment(False)  # until one was seen
+    planning.submitted(PROMPTS, device.now, device.now + 5 * HOST_S)
+    planning.ended(was_ready=False, now=device.now + 0.020)
+    planning.submitted(PLAN, device.now + 0.030, device.now + 0.030 + HOST_S)
+    planning.ended(was_ready=False, now=device.now + 0.040)
+    assert planning.moment(True) == pytest.approx(planning.moment(False) - 4 * HOST_S)
+
+
+@pytest.mark.parametrize(
+    ("expected", "plan", "is_judged"),
+    [(False, PLAN, True), (False, PROMPTS, False), (True, PROMPTS, True), (True, PLAN, True)],
+)
+def test_a_late_step_counts_unless_its_prompts_came_unexpected(expected: bool, plan: StepPlan, is_judged: bool) -> None:
+    device = Device(LatePlanning())
+    device.run(300, 0.020)
+    planned, margin = device.planning.moment(expected), device.planning._margin
+    device.planning.submitted(plan, planned, planned + 5 * HOST_S)
+    device.planning.ended(was_ready=True, now=planned + 5 * HOST_S)
+    assert (device.planning._margin > margin) is is_judged

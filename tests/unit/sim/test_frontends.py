@@ -45,7 +45,7 @@ def test_of_many_the_short_ones_come_sooner_but_not_always() -> None:
         rng.shuffle(lengths)
         seen = [lengths[each.number] for each in Frontends(4, 0.0, 1e-6, seed).seen(sent_at_once(*lengths))]
         first, last = first + (seen[0] == 1000), last + (seen[-1] == 1000)
-    assert 100 < first < 180 and 0 < last < 20
+    assert 80 < first < 180 and 0 < last < 50
 
 
 def test_a_request_that_is_read_for_long_lets_later_ones_pass() -> None:
@@ -70,8 +70,8 @@ def test_requests_count_from_when_they_were_sent_in_one_engine_and_in_a_fleet_of
     limits = profile.limits(Settings())
     items = [Item(prompt_tokens=count, output_tokens=1, arrival_s=0.0) for count in (9, 40, 3)]
     fleet = make_fleet(Settings(), profile, limits, 0, NO_CHANGES)
-    fleet.run(requests_of(items, limits, 0), 0, None, profile.front(0))
-    frontends = profile.front(0)
+    fleet.run(requests_of(items, limits, 0), 0, None, profile.make_frontends(0))
+    frontends = profile.make_frontends(0)
     timeline, scheduler = Timeline(delay=frontends.delay_s), Scheduler(limits, POLICIES["fcfs"]())
     simulate(requests_of(items, limits, 0), scheduler, SECOND, timeline, frontends=frontends)
     for each in timeline, fleet.timeline:

@@ -41,7 +41,7 @@ def test_rungs_and_the_time_outside_the_steps_are_read(tmp_path: Path) -> None:
     cost = GIVEN["cost"] | {"rungs": [8, 16], "prompt_s": 0.1}
     profile = small(cost=cost, arrival_s=0.004, arrival_token_s=1e-6, frontends=3)
     assert (profile.cost.rungs, profile.cost.prompt_s) == ((8, 16), 0.1)
-    (seen,) = profile.front(0).seen([(7.0, make_request(1, range(1000)))])
+    (seen,) = profile.make_frontends(0).seen([(7.0, make_request(1, range(1000)))])
     assert (seen.at, profile.frontends) == (pytest.approx(7.005), 3)
     profile.write(tmp_path / "p.json")
     assert load_profile(str(tmp_path / "p.json")) == profile

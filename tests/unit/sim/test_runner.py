@@ -81,7 +81,7 @@ def test_an_idle_device_waits_for_the_host_and_a_busy_one_does_not() -> None:
     assert [runner.collect().step, clock.now()] == [2, 2.25]
     runner.submit(plan(3))
     assert [runner.collect().step, clock.now()] == [3, 3.5]
-    assert CostModel(linear=((1, 1.0),), start_s=0.25, start_row_s=0.5).start(4) == 2.25
+    assert CostModel(linear=((1, 1.0),), start_s=0.25, start_row_s=0.5).begin_s(4) == 2.25
 
 
 def test_a_result_says_whether_the_step_had_ended_before() -> None:

@@ -172,7 +172,7 @@ class EngineProcess:
         return not self._switchboard.has_work and self._switchboard.engine.clock.now() - self._worked >= seconds
 
     def _receive(self) -> None:
-        """Takes all messages; waits for one only when there is no work, now or ahead."""
+        """Takes messages; waits for one only when there is no work, now or ahead."""
         self._work_ahead()
         self._take(self._rest())
 
@@ -189,8 +189,8 @@ class EngineProcess:
             self._take(wait_ms)
 
     def _take(self, timeout_ms: int | None) -> None:
-        """All messages; once there is something to compute, those of `TAKE_S`, or until the next step is to be planned.
-        Waits so long for the first, for ever if None."""
+        """All messages; once there is something to compute, those that come until the next step is to be planned, or
+        for `TAKE_S` if that is longer. Waits so long for the first, for ever if None."""
         engine, until = self._switchboard.engine, math.inf
         while self._has_message(timeout_ms):
             front_end, *parts = self._socket.recv_multipart()

@@ -87,7 +87,7 @@ def arrival_of(profile: Profile, found: FirstTokens) -> tuple[float, float]:
     times = [each for each in found if each.length - each.num_cached <= profile.max_step_tokens]
     if not times:
         return 0.0, 0.0
-    steps = [cost.start(each.length - each.num_cached) + cost.alone_s(each.length, each.num_cached) for each in times]
+    steps = [cost.begin_s(each.length - each.num_cached) + cost.alone_s(each.length, each.num_cached) for each in times]
     outside = [each.seconds - step_s for each, step_s in zip(times, steps, strict=True)]
     columns = np.array([[1.0, each.length] for each in times])
     fixed_s, token_s = non_negative_least_squares(columns, np.maximum(np.array(outside), 0.0))

@@ -155,7 +155,7 @@ class Replica:
         if self.wake_at == NEVER:
             self.wake_at, self._is_waiting = now, False
         elif self._is_waiting:
-            self.wake_at = max(now, self.engine.plan_at)
+            self.wake_at = max(now, self.clock.now(), self.engine.plan_at)
 
     def _end(self, progress: Progress, num_moved: int = 0) -> Request:
         """Ends a request here; what is left of it."""

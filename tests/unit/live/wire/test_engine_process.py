@@ -209,9 +209,9 @@ def test_a_burst_holds_up_a_step_for_a_while_only_and_all_of_it_is_taken_in_orde
     assert process._socket.poll(5_000)
     taken = []
     live = switchboard.engine.scheduler.live
-    while len(live) < count:
+    for _ in range(count):
         before = len(live)
-        process._take(1_000)
+        process._take(1_000 if before < count else 0)
         taken.append(len(live) - before)
     assert 1 < max(taken) <= TAKE_S / 0.0005
     assert [request.request.prompt[0] for request in live.values()] == list(range(1, 1 + count))

@@ -51,12 +51,12 @@ def arriving(seed: int) -> Iterator[tuple[float, Request]]:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize(("concurrency", "token_s"), [(0, 0.0), (3, 0.0), (0, 1 / 64)])  # longer than some are apart
+@pytest.mark.parametrize(("concurrency", "token_s"), [(0, 0.0), (3, 1 / 64), (0, 1 / 64)])  # longer than some are apart
 def test_one_replica_is_the_plain_simulation(depth: int, concurrency: int, token_s: float) -> None:
     for seed in range(30):
         plain = scheduler(seed)
         frontends = Frontends(3, 0.0, token_s, seed)
-        timeline = Timeline(delay=frontends.delay_s)
+        timeline = Timeline(delay=None if concurrency else frontends.delay_s)
         simulate(arriving(seed), plain, COST, timeline, concurrency, depth, frontends=frontends)
         run = ReplicaRun(partial(scheduler, seed), 1, make_router("prefix"), COST, depth)
         run.run(arriving(seed), concurrency, frontends=Frontends(3, 0.0, token_s, seed))
