@@ -1,21 +1,25 @@
 """The bytes that torch would take of a GPU for steps: `python -m fakes.step_footprint SHAPES`.
 
-SHAPES is JSON: a list of [fields of a model, fields of limits]. For each: the largest step, with what the runner keeps;
-the first captured one, and many captured ones in the order of their sizes behind it. Steps are launched without a GPU,
-so not in Triton's interpreter: in a process of its own.
+SHAPES is JSON: a list of [what a config.json says, fields of limits]. For each: the largest step, with what the runner
+keeps; the first captured one, and many captured ones in the order of their sizes behind it. Steps are launched without
+a GPU, so not in Triton's interpreter: in a process of its own.
 """
 
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+from torch import Tensor
 from triton.backends.compiler import GPUTarget
 
-from chairlift.config.model import ModelConfig, uniform_model
+from chairlift.config.hf import load_values
+from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
-from chairlift.runner.cuda.ops import CudaOps
+from chairlift.runner.cuda.ops import CudaOps, CudaWeight
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.start import dry_run
 from chairlift.runner.cuda.step.graph_key import GraphKey
@@ -27,6 +31,12 @@ from fakes.allocations import Watched
 _CPU = torch.device("cpu")
 
 
+def _logits(weight: CudaWeight, x: Tensor) -> Tensor:
+    """As a GPU's: only there is a product in 16 bits rounded to 32."""
+    return x.new_empty(len(x), len(weight.matrix), dtype=torch.float32)
+
+
+@mock.patch.object(CudaWeight, "logits", _logits)
 @torch.inference_mode()
 def taken(model: ModelConfig, limits: Limits) -> list[int]:
     ops, watched = CudaOps(), Watched()
@@ -40,7 +50,7 @@ def taken(model: ModelConfig, limits: Limits) -> list[int]:
             runner.dry_run(measure.largest_step(limits, measure.largest_count(limits)))
         keys = runner.device._keys
         orders = [keys.largest], [keys.largest, *sorted(keys.likely)[::4]]
-        return [watched.allocator.taken, *(_captured(runner, order) for order in orders)]
+        return [watched.memory.taken, *(_captured(runner, order) for order in orders)]
 
 
 def _captured(runner: CudaRunner, keys: Sequence[GraphKey]) -> int:
@@ -48,11 +58,12 @@ def _captured(runner: CudaRunner, keys: Sequence[GraphKey]) -> int:
     for key in keys:
         with runner.device._memory.padding(key), watched:
             runner.device._forward.run(key, None)
-    return watched.allocator.taken
+    return watched.memory.taken
 
 
 def main(shapes: list[list[dict[str, Any]]]) -> None:
-    print(json.dumps([taken(uniform_model(**model), Limits(**limits)) for model, limits in shapes]))
+    found = [taken(load_values(Path("config.json"), model, Path()), Limits(**limits)) for model, limits in shapes]
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def measure_footprint(
     has_graph = has_graph and _can_capture(runner, others)
     release()
     grown = used() - bare - shared
-    each = (grown + _PIECE * (grown > 0)) // max(1, len(others))
+    each = graph_price(grown, len(others))
     num_graphs = num_fitting(room, each, limits) * has_graph
     return Footprint(activations, shared * has_graph + num_graphs * each, num_tokens, num_graphs)
 
@@ -68,6 +68,16 @@ def take_memory(runner: Runner, limits: Limits) -> None:
     """Before any other step: torch cuts tensors from pieces of memory and never joins two, so the steps to come fit in
     what was measured only if the largest was first."""
     _can_run(runner, largest_step(replace(limits, num_blocks=1), largest_count(limits)))
+
+
+def graph_price(grown: int, num_steps: int) -> int:
+    """Bytes of one more captured step where so many took `grown`, in pieces of which the last may be nearly empty."""
+    return (grown + _PIECE * (grown > 0)) // max(1, num_steps)
+
+
+def num_priced(limits: Limits) -> int:
+    """Captured steps that `measure_footprint` finds the price by where memory is not short."""
+    return max(1, len(_captured(limits, largest_count(limits))) - 2)
 
 
 def num_fitting(room: int, graph_bytes: int, limits: Limits) -> int:
