@@ -1,7 +1,6 @@
 """The result of a load test as a page."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from chairlift.bench.figures import LATENCIES, gaps_of
 from chairlift.bench.result import BenchResult, counted
@@ -61,16 +60,16 @@ def _tiles(result: BenchResult) -> Iterator[tuple[str, str]]:
     yield (f"{figures.output_tokens_per_s:,.0f}", "output tokens/s")
     if figures.goodput_per_s is not None:
         yield (f"{figures.goodput_per_s:.2f}", f"good requests/s: {figures.slo}")
-    yield (f"{1e3 * figures.ttft_s.p50:,.0f} / {1e3 * figures.ttft_s.p99:,.0f} ms", "first token, p50 / p99")
-    yield (f"{1e3 * figures.tpot_s.p50:.1f} / {1e3 * figures.tpot_s.p99:.1f} ms", "per output token, p50 / p99")
+    for spread, form, what in ((figures.ttft_s, ",.0f", "first token"), (figures.tpot_s, ".1f", "per output token")):
+        _, p50, _, p99, _ = spread.in_ms(form)
+        yield (f"{p50} / {p99} ms", f"{what}, p50 / p99")
     yield (f"{figures.total_s:,.2f} s", "total time")
 
 
 def _latency_rows(result: BenchResult) -> Iterator[tuple[str, ...]]:
     for name in LATENCIES:
         spread: Spread = getattr(result.figures, name)
-        values = (f"{1e3 * value:,.2f}" for value in asdict(spread).values())
-        yield (f"{_NAMES[name]} ({name.removesuffix('_s')})", *values)
+        yield (f"{_NAMES[name]} ({name.removesuffix('_s')})", *spread.in_ms(",.2f"))
 
 
 def _distributions(result: BenchResult) -> Iterator[Chart]:

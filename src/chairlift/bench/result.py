@@ -105,7 +105,7 @@ class BenchResult:
         yield columns("milliseconds", "mean", "p50", "p90", "p99", "max")
         for name in LATENCIES:
             spread: Spread = getattr(figures, name)
-            yield columns(name.removesuffix("_s"), *(f"{1000 * value:.2f}" for value in asdict(spread).values()))
+            yield columns(name.removesuffix("_s"), *spread.in_ms())
 
 
 def summarize(measured: Measurements, about: Mapping[str, Any], slo: Slo | None = None) -> BenchResult:

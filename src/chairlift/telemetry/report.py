@@ -7,7 +7,7 @@ values were measured.
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from chairlift.report.text import columns, line
@@ -33,6 +33,10 @@ class Spread:
             return cls()
         p50, p90, p99 = (_quantile(ordered, share) for share in (0.5, 0.9, 0.99))
         return cls(math.fsum(ordered) / len(ordered), p50, p90, p99, ordered[-1])
+
+    def in_ms(self, form: str = ".2f") -> list[str]:
+        """Of a time that is never 0: a dash where it was never measured."""
+        return ["-"] * len(self.__slots__) if self == Spread() else [f"{1e3 * each:{form}}" for each in astuple(self)]
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -168,9 +172,9 @@ class Report:
             yield line("replaced", failure)
         yield ""
         yield columns("milliseconds", "mean", "p50", "p90", "p99", "max")
-        for name in ("ttft_s", "tpot_s", "e2e_s", "queue_s"):
-            spread: Spread = getattr(self, name)
-            yield columns(name.removesuffix("_s"), *(f"{1000 * value:.2f}" for value in asdict(spread).values()))
+        for name, spread in (("ttft", self.ttft_s), ("tpot", self.tpot_s), ("e2e", self.e2e_s)):
+            yield columns(name, *spread.in_ms())
+        yield columns("queue", *(f"{1e3 * value:.2f}" for value in astuple(self.queue_s)))
         if len(self.users) > 1:
             yield ""
             yield from self._user_lines()

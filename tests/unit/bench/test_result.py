@@ -74,6 +74,15 @@ def test_the_page_is_self_contained() -> None:
 def test_the_page_of_an_empty_run_says_so() -> None:
     page = to_html(summarize(Measurements(3, 0, 0, [], [], 0.0, "gone"), {"model": "m"}), "t")
     assert page.count("nothing was measured") == 8
+    assert "- / - ms" in page
+
+
+def test_times_that_nothing_was_measured_of_are_dashes() -> None:
+    of_one_token = record(0, 0.0, [0.1], tokens=1)
+    text = summarize(Measurements(1, 0, 0, [of_one_token], [], 0.0, ""), {"workload": "w"}).to_text()
+    (first, between) = (line.split() for line in text.splitlines() if line.startswith(("ttft", "tpot")))
+    assert first == ["ttft", *["100.00"] * 5]
+    assert between == ["tpot", *["-"] * 5]
 
 
 def files(tmp_path: Path, *results: BenchResult) -> list[Path]:

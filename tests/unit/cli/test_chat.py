@@ -80,8 +80,9 @@ def test_the_system_message_survives_a_reset() -> None:
     assert parrot.seen[1] == [{"role": "system", "content": "be kind"}, user("two")]
 
 
-def test_exit_leaves_at_once() -> None:
-    assert hold("/exit", "one")[0].seen == []
+@pytest.mark.parametrize("word", ["/exit", "/quit", "/bye"])
+def test_exit_leaves_at_once(word: str) -> None:
+    assert hold(word, "one")[0].seen == []
 
 
 def test_empty_lines_and_unknown_commands_ask_nothing() -> None:

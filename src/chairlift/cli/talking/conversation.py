@@ -20,6 +20,7 @@ from chairlift.text.responses.reading.gathered import Piece
 Ask = Callable[[str], str]  # a line for a prompt
 _PROMPT, _MORE = "> ", ". "
 _QUOTES = '"""'
+_LEAVING = ("/exit", "/quit", "/bye")
 _GREETING = "Ask away. /help lists the commands, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
 _HELP = """\
 /system [TEXT]      show the system message, or set it; /system none removes it
@@ -64,7 +65,7 @@ class Conversation:
             except (EOFError, KeyboardInterrupt):
                 self._say("\n")
                 return
-            if line == "/exit":
+            if line in _LEAVING:
                 return
             if line.startswith("/"):
                 self._obey(*line.partition(" ")[::2])

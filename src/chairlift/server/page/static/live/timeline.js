@@ -141,6 +141,6 @@ function makeTimeline() {
   byId("slowest").addEventListener("click", () => {
     const ends = (bar) => (bar.end ?? now()) - bar.arrival;
     const slowest = visibleBars().sort((a, b) => ends(b) - ends(a))[0];
-    if (slowest) choose(slowest.id);
+    if (slowest) choose(slowest.id).then(() => byId("why").scrollIntoView({ block: "nearest" }));
   });
 }
