@@ -20,6 +20,8 @@ _FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float
 _QUANTISED = "bfloat16"
 # What the native kernels multiply by as it is.
 KEPT_TYPES = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
+_FOUR_BITS = frozenset({"MXFP4"})
+_OF_EXPERTS = 3  # dimensions
 
 
 def load_gguf(header: GgufHeader) -> ModelConfig:
@@ -66,7 +68,8 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         has_qk_norm="blk.0.attn_q_norm.weight" in header.tensors,
         sliding_window=int(model.number("attention.sliding_window", 0, most=2**31)),
         dtype=_dtype(header),
-        blocks=_blocks(header),
+        blocks=_blocks(header, KEPT_TYPES),
+        four_bits=_blocks(header, _FOUR_BITS, _OF_EXPERTS),
         bos_id=everything.token_id("tokenizer.ggml.bos_token_id"),
         eos_ids=tuple(dict.fromkeys(token for ids in eos for token in ids)),
         sampling=read_sampling(everything, "general.sampling.{}", temperature="temp", penalty="penalty_repeat"),
@@ -103,8 +106,8 @@ def _dtype(header: GgufHeader) -> str:
     return _FLOATS.get(kinds.most_common(1)[0][0], _QUANTISED)
 
 
-def _blocks(header: GgufHeader) -> BlockWeights | None:
-    kept = [t for t in header.tensors.values() if len(t.shape) > 1 and t.type_name in KEPT_TYPES]
+def _blocks(header: GgufHeader, types: frozenset[str], least_rank: int = 2) -> BlockWeights | None:
+    kept = [t for t in header.tensors.values() if len(t.shape) >= least_rank and t.type_name in types]
     if not kept:
         return None
     return BlockWeights(
