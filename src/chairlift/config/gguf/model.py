@@ -49,6 +49,7 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         raise model.bad("attention.value_length", f"must equal the head size {head_dim}")
     rotation = read_rotation(header, model, head_dim)
     eos = [everything.token_ids(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
+    eos.append(_ids_of(header, family.gguf_ends))
     config = uniform_model(
         architecture=family.architecture,
         hidden_size=hidden,
@@ -79,6 +80,12 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
     if model.number("expert_count", 0) and not any(layer.feed_forward.experts for layer in config.layers):
         raise model.bad("expert_count", f"is not supported in {family.architecture}")
     return config
+
+
+def _ids_of(header: GgufHeader, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Of those tokens that the file's vocabulary has."""
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    return tuple(tokens.index(name) for name in names if name in tokens) if isinstance(tokens, list) else ()
 
 
 def _eps(model: Fields) -> float:

@@ -73,5 +73,5 @@ def _untruncated(rotation: Rotation | None) -> Rotation | None:
 
 GPT_OSS = Family(
     architecture="GptOssForCausalLM", model_type="gpt_oss", read=_gpt_oss, names=_NAMES, quantised=("mxfp4",),
-    gguf="gpt-oss", from_gguf=_from_gguf,
+    gguf="gpt-oss", gguf_ends=("<|return|>", "<|endoftext|>", "<|call|>"), from_gguf=_from_gguf,
 )  # fmt: skip
