@@ -83,7 +83,7 @@ def error(got: Tensor, want: Tensor) -> float:
     return float((got.float() - want).norm() / want.norm())
 
 
-CASES = [(QWEN, False), (GPT_OSS, False), (GPT_OSS, True)]
+CASES = [(QWEN, False), (QWEN, True), (GPT_OSS, False), (GPT_OSS, True)]
 
 
 @pytest.mark.parametrize(("spec", "is_mxfp4"), CASES)

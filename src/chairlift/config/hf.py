@@ -105,7 +105,7 @@ def _in_mxfp4(config: Fields, model: ModelConfig) -> ModelConfig:
         if config.size(key) % MXFP4_GROUP:
             raise config.bad(key, f"must be a multiple of {MXFP4_GROUP} for mxfp4")
     model = replace(model, names=replace(model.names, expert_form="mxfp4"))
-    return replace(model, blocks=mxfp4_weights(model))
+    return replace(model, four_bits=mxfp4_weights(model))
 
 
 def read_dtype(config: Fields) -> str:

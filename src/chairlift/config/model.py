@@ -214,7 +214,8 @@ class ModelConfig:
     num_head_rows: int | None = None  # of the output matrix, where a rank has some of them; None: all
     names: Names = HF_NAMES
     dtype: str = "float32"  # as stored
-    blocks: BlockWeights | None = None  # where a GGUF file has weights that can be kept quantised
+    blocks: BlockWeights | None = None  # where a GGUF file has weights that a CPU can keep quantised
+    four_bits: BlockWeights | None = None  # where a file has experts in MXFP4, which a GPU can keep
     fallback: FallbackModel | None = None  # None: it is computed from this declaration
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()

@@ -16,10 +16,18 @@ from chairlift.text.sentencepiece_model import PieceModel
 from chairlift.text.spm import add_typed_tokens, build_spm
 from chairlift.text.tokenizer import Tokenizer
 
-_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_ENDINGS, _BEFORE, _SPACES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"[^\r\n\p{L}\p{N}]?", r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS = _ENDINGS + "|" + _BEFORE + r"\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*" + _SPACES
+_LARGE, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+# A word ends where a capital follows a small letter, and has its ending.
+_WORDS_BY_CASE = (
+    f"{_BEFORE}{_LARGE}*{_SMALL}+{_ENDINGS}?|{_BEFORE}{_LARGE}+{_SMALL}*{_ENDINGS}?"
+    + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _SPACES
+)  # fmt: skip
+# As `tokenizer.ggml.pre` names them.
+_REGEXES = {
+    "llama-bpe": _WORDS % "{1,3}", "glm4": _WORDS % "{1,3}", "qwen2": _WORDS % "", "gpt-4o": _WORDS_BY_CASE,
+}  # fmt: skip
 _NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 
 
@@ -87,10 +95,9 @@ def _cut(pre: object) -> pre_tokenizers.PreTokenizer:
         return by_words
     if pre == "smollm":
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), by_words])
-    if pre in ("llama-bpe", "qwen2"):
-        words = Regex(_WORDS % ("{1,3}" if pre == "llama-bpe" else ""))
-        return pre_tokenizers.Sequence([pre_tokenizers.Split(words, "isolated"), as_bytes])
-    raise InvalidConfig(f"GGUF pre-tokenizer {pre!r} is not supported; only smollm, gpt-2, llama-bpe and qwen2 are")
+    if isinstance(pre, str) and pre in _REGEXES:
+        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_REGEXES[pre]), "isolated"), as_bytes])
+    raise InvalidConfig(f"GGUF pre-tokenizer {pre!r} is not supported; only smollm, gpt-2, {', '.join(_REGEXES)} are")
 
 
 def _array(metadata: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> list[Any]:

@@ -118,9 +118,11 @@ def test_the_bits_of_a_row_do_not_depend_on_rows_that_share_its_experts() -> Non
     assert torch.equal(ops.experts(x.flip(0), own, None).flip(0), among)
 
 
+@pytest.mark.parametrize("activation", ["clamped", "silu"])
 @pytest.mark.parametrize("num_rows", [2, 9])
-def test_weights_of_four_bits_are_multiplied_as_the_numbers_they_stand_for(num_rows: int) -> None:
-    spec, hidden, inner = replace(SPEC, has_bias=True), 64, 32
+def test_weights_of_four_bits_are_multiplied_as_the_numbers_they_stand_for(num_rows: int, activation: str) -> None:
+    has_bias = activation == "clamped"
+    spec, hidden, inner = replace(SPEC, has_bias=has_bias), 64, 32
     source = torch.Generator().manual_seed(0)
 
     def four_bits(rows: int, columns: int) -> tuple[Tensor, Tensor]:
@@ -129,14 +131,15 @@ def test_weights_of_four_bits_are_multiplied_as_the_numbers_they_stand_for(num_r
         return blocks, torch.randint(120, 126, shape, generator=source, dtype=torch.uint8)
 
     stored = four_bits(2 * inner, hidden), four_bits(hidden, inner)
-    biases = numbers(spec.count, 2 * inner, seed=1), numbers(spec.count, hidden, seed=2)
+    widths = 2 * inner, hidden
+    biases = [numbers(spec.count, width, seed=seed) if has_bias else None for seed, width in enumerate(widths, 1)]
     ops, plain = CudaOps(), TorchOps()
     own = [
         ops.mxfp4_experts(in_halves(blocks), scales, bias)
         for (blocks, scales), bias in zip(stored, biases, strict=True)
     ]
     wide = [plain.expert_weight(widened(*each), bias) for each, bias in zip(stored, biases, strict=True)]
-    layer = FeedForwardSpec(width=inner, activation="clamped", experts=spec)
+    layer = FeedForwardSpec(width=inner, activation=activation, experts=spec)
     router, x = numbers(spec.count, hidden, seed=3), numbers(num_rows, hidden, seed=4)
     want = plain.experts(x, Experts(layer, plain.weight(router), None, *wide), None)
     got = ops.experts(x, Experts(layer, ops.weight(router), None, *own), None)

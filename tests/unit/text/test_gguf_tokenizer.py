@@ -53,10 +53,19 @@ def digits(pre: str) -> list[str]:
         ("smollm", ["1", "2", "3", "4", "5"]),
         ("qwen2", ["1", "2", "3", "4", "5"]),
         ("llama-bpe", ["123", "4", "5"]),
+        ("glm4", ["123", "4", "5"]),
+        ("gpt-4o", ["123", "4", "5"]),
     ],
 )
 def test_numbers_are_cut_as_the_pre_tokenizer_says(pre: str, cut: list[str]) -> None:
     assert digits(pre) == cut
+
+
+@pytest.mark.parametrize(("pre", "cut"), [("glm4", ["aB", "a", "'s"]), ("gpt-4o", ["a", "Ba's"])])
+def test_words_are_cut_at_capitals_and_keep_their_endings_as_the_pre_tokenizer_says(pre: str, cut: list[str]) -> None:
+    tokens = ["<|a|>", "<|b|>", *"aBs'", "'s", "aB", "Ba", "Ba's"]
+    changes = {"tokens": tokens, "merges": ["' s", "a B", "B a", "Ba 's"], "token_type": [3, 3] + [1] * 8}
+    assert pieces(gguf_tokenizer(metadata(pre, **changes)), "aBa's") == cut
 
 
 def test_control_tokens_are_special_and_user_defined_ones_are_whole_but_shown() -> None:

@@ -16,6 +16,7 @@ class Family:
     names: Names = HF_NAMES  # of tensors in its Hugging Face files
     quantised: tuple[str, ...] = ()  # methods of quantization_config that its files may have
     gguf: str = ""  # general.architecture of its GGUF files; empty: they are not read
+    gguf_ends: tuple[str, ...] = ()  # tokens that end an answer, where GGUF files name one alone
     # What the family's GGUF files mean beyond keys that all have: the metadata without prefix, and all layers alike.
     from_gguf: Callable[[Fields, ModelConfig], ModelConfig] = lambda metadata, config: config
 

@@ -24,8 +24,8 @@ TESTED: dict[str, tuple[str, ...]] = {
     "Starcoder2ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "MixtralForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "Qwen3MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
-    "Glm4MoeForCausalLM": ("twin", "exact", "gpu"),
-    "GptOssForCausalLM": ("twin", "exact", "gpu"),
+    "Glm4MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
+    "GptOssForCausalLM": ("twin", "exact", "gguf", "gpu"),
 }
 BY_TRANSFORMERS = (
     "apertus",

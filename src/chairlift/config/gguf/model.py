@@ -20,6 +20,8 @@ _FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float
 _QUANTISED = "bfloat16"
 # What the native kernels multiply by as it is.
 KEPT_TYPES = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
+_FOUR_BITS = frozenset({"MXFP4"})
+_OF_EXPERTS = 3  # dimensions
 
 
 def load_gguf(header: GgufHeader) -> ModelConfig:
@@ -47,6 +49,7 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         raise model.bad("attention.value_length", f"must equal the head size {head_dim}")
     rotation = read_rotation(header, model, head_dim)
     eos = [everything.token_ids(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
+    eos.append(_ids_of(header, family.gguf_ends))
     config = uniform_model(
         architecture=family.architecture,
         hidden_size=hidden,
@@ -66,7 +69,8 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         has_qk_norm="blk.0.attn_q_norm.weight" in header.tensors,
         sliding_window=int(model.number("attention.sliding_window", 0, most=2**31)),
         dtype=_dtype(header),
-        blocks=_blocks(header),
+        blocks=_blocks(header, KEPT_TYPES),
+        four_bits=_blocks(header, _FOUR_BITS, _OF_EXPERTS),
         bos_id=everything.token_id("tokenizer.ggml.bos_token_id"),
         eos_ids=tuple(dict.fromkeys(token for ids in eos for token in ids)),
         sampling=read_sampling(everything, "general.sampling.{}", temperature="temp", penalty="penalty_repeat"),
@@ -76,6 +80,12 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
     if model.number("expert_count", 0) and not any(layer.feed_forward.experts for layer in config.layers):
         raise model.bad("expert_count", f"is not supported in {family.architecture}")
     return config
+
+
+def _ids_of(header: GgufHeader, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Of those tokens that the file's vocabulary has."""
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    return tuple(tokens.index(name) for name in names if name in tokens) if isinstance(tokens, list) else ()
 
 
 def _eps(model: Fields) -> float:
@@ -103,8 +113,8 @@ def _dtype(header: GgufHeader) -> str:
     return _FLOATS.get(kinds.most_common(1)[0][0], _QUANTISED)
 
 
-def _blocks(header: GgufHeader) -> BlockWeights | None:
-    kept = [t for t in header.tensors.values() if len(t.shape) > 1 and t.type_name in KEPT_TYPES]
+def _blocks(header: GgufHeader, types: frozenset[str], least_rank: int = 2) -> BlockWeights | None:
+    kept = [t for t in header.tensors.values() if len(t.shape) >= least_rank and t.type_name in types]
     if not kept:
         return None
     return BlockWeights(

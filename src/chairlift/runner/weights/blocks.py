@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chairlift.config.gguf.header import TENSOR_TYPES
 from chairlift.config.shards import Cut
 from chairlift.config.tensors import Part
 from chairlift.runner.ops import Weight
@@ -22,6 +23,14 @@ class Blocks:
     shape: tuple[int, ...]  # [out, in]
     rows: NDArray[np.int64]  # [out]: the address of each row's first block; of several matrices one after the other
     memory: NDArray[np.uint8]  # keeps the addresses valid
+
+
+def stored_bytes(blocks: Blocks) -> NDArray[np.uint8]:
+    """A copy [out, groups, bytes of a group] of rows that lie one after the other."""
+    (num_rows, num_columns), (_, width, size) = blocks.shape, TENSOR_TYPES[blocks.type]
+    first, num_groups = int(blocks.rows[0]) - blocks.memory.ctypes.data, num_columns // width
+    stored = blocks.memory[first : first + num_rows * num_groups * size]
+    return stored.reshape(num_rows, num_groups, size).copy()
 
 
 def of_expert(blocks: Blocks, expert: int) -> Blocks:
@@ -57,12 +66,17 @@ class KeepsBlocks(Protocol):
 
 def kept_blocks(source: object, ops: object, parts: Sequence[Part]) -> list[Blocks] | None:
     """The parts of a matrix as blocks, if the source has all of them in types that the operations know."""
-    if not isinstance(source, BlockSource) or not isinstance(ops, KeepsBlocks):
+    return stored_blocks(source, parts, ops.block_types) if isinstance(ops, KeepsBlocks) else None
+
+
+def stored_blocks(source: object, parts: Sequence[Part], types: frozenset[int]) -> list[Blocks] | None:
+    """The same, if the source has all of them in these types."""
+    if not isinstance(source, BlockSource):
         return None
     kept = []
     for part in parts:
         blocks = source.blocks(part.name, part.shape)
-        if blocks is None or blocks.type not in ops.block_types:
+        if blocks is None or blocks.type not in types:
             return None
         if part.order is not None:
             blocks = replace(blocks, rows=blocks.rows[places(part.order, len(blocks.rows))])

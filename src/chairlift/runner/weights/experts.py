@@ -14,7 +14,7 @@ from torch import Tensor
 from chairlift.config.tensors import Matrix, Part
 from chairlift.runner.ops import ExpertWeight, MakeWeight, Ops, TakesWeights, each_weight
 from chairlift.runner.weights import mxfp4
-from chairlift.runner.weights.blocks import Blocks, KeepsBlocks, kept_blocks, of_expert
+from chairlift.runner.weights.blocks import Blocks, KeepsBlocks, kept_blocks, of_expert, stored_blocks, stored_bytes
 from chairlift.runner.weights.source import ByteSource, TensorSource
 from chairlift.runner.weights.transfer import Transfer
 
@@ -39,8 +39,8 @@ class ExpertReader:
 
     def weight(self, matrix: Matrix, count: int) -> ExpertWeight:
         bias = self._stacked(matrix.bias, count, 1) if matrix.bias else None
-        if self.as_stored and matrix.scales and isinstance(self.ops, KeepsMxfp4):
-            return self.ops.mxfp4_experts(*self._packed(matrix), bias)
+        if self.as_stored and isinstance(self.ops, KeepsMxfp4) and (packed := self._packed(matrix, count)):
+            return self.ops.mxfp4_experts(*packed, bias)
         blocks = kept_blocks(self.source, self.ops, matrix.parts) if self.as_stored else None
         if blocks is not None:
             return self._in_blocks(blocks, count, bias)
@@ -76,7 +76,26 @@ class ExpertReader:
             self.transfer.copy(self.source.read(part.name, part.shape), rows)
         return stacked
 
-    def _packed(self, matrix: Matrix) -> tuple[Tensor, Tensor]:
+    def _packed(self, matrix: Matrix, count: int) -> tuple[Tensor, Tensor] | None:
+        """None: the file has them in other types."""
+        if matrix.scales:
+            return self._with_scales_apart(matrix)
+        blocks = stored_blocks(self.source, matrix.parts, frozenset({mxfp4.GGUF_TYPE}))
+        return None if blocks is None else self._with_scales_inside(blocks, count)
+
+    def _with_scales_inside(self, parts: Sequence[Blocks], count: int) -> tuple[Tensor, Tensor]:
+        heights, groups = [part.shape[1] for part in parts], parts[0].shape[2] // 32
+        packed = self._empty((count, sum(heights), groups * 16), torch.uint8)
+        powers = self._empty((count, sum(heights), groups), torch.uint8)
+        for part, columns, scales in zip(parts, packed.split(heights, 1), powers.split(heights, 1), strict=True):
+            for expert in range(count):
+                stored = torch.from_numpy(stored_bytes(of_expert(part, expert)))
+                mxfp4.check_scales(stored[..., 0], part.name)
+                self.transfer.copy(stored[..., 1:].flatten(-2), columns[expert])
+                self.transfer.copy(stored[..., 0], scales[expert])
+        return packed, powers
+
+    def _with_scales_apart(self, matrix: Matrix) -> tuple[Tensor, Tensor]:
         count, num_rows, groups, _ = matrix.parts[0].shape
         packed = self._empty((count, num_rows, groups * 16), torch.uint8)
         powers = self._empty((count, num_rows, groups), torch.uint8)

@@ -2,6 +2,8 @@
 
 blocks   [..., width / 32, 16]   byte i of a group: column 2i in its low half, column 2i + 1 in its high half
 scales   [..., width / 32]       the power of two plus 127
+
+GGUF files have both in one: a group is its scale, then sixteen bytes in the order that kernels read (`in_halves`).
 """
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 from chairlift.core.errors import InvalidConfig
 
 _SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+GGUF_TYPE = 39
 _BIAS = 127
 MAX_SCALE = _BIAS + 1  # kernels build larger numbers from a scale's bits; those of weights are below 1
 

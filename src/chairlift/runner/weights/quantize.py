@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import BlockWeights, ModelConfig
 from chairlift.config.tensors import ends_size, layers_size, num_parameters, weight_bytes
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kernels import why_not_fp8, why_not_only
@@ -13,25 +13,27 @@ from chairlift.runner.ops import Ops
 from chairlift.runner.weights.assemble import WeightFormat
 
 STORED = "stored"
+MXFP4 = "mxfp4"  # of experts alone; asked for as `stored`
 _INT8_BYTES, _INT4_BYTES = 34 / 32, 20 / 32  # per weight, with its share of the scales
 
 
 def pick_quantize(name: str, dtype_name: str, kernels: str, config: ModelConfig) -> str:
     """`auto` keeps the blocks of a file where the kernels can, unless a number type is named."""
-    is_mxfp4 = config.blocks is not None and config.blocks.type_name == "MXFP4"
+    is_mxfp4 = config.four_bits is not None and (kernels == "triton" or config.blocks is None)
     keeping = "triton" if is_mxfp4 else "native"  # the kernels that keep the file's blocks
+    stored = MXFP4 if is_mxfp4 else STORED
     if name == "auto":
-        can_keep = config.blocks and kernels == keeping and (is_mxfp4 or dtype_name == "auto")
-        return STORED if can_keep else "none"
+        can_keep = _kept(config, stored) and kernels == keeping and (is_mxfp4 or dtype_name == "auto")
+        return stored if can_keep else "none"
     if name == "fp8" and has_experts(config):
         raise InvalidConfig("quantize fp8: experts are not kept in fp8; use --quantize none")
     if name in (STORED, "int8", "int4") and (why_not := why_not_only(kernels, keeping if name == STORED else "native")):
         raise InvalidConfig(f"quantize {name}: {why_not}; use --quantize none")
-    if name == STORED and not config.blocks:
+    if name == STORED and not _kept(config, stored):
         raise InvalidConfig(
             "quantize stored: this model's file has no quantised weights that can be kept; use --quantize int8 or none"
         )
-    return name
+    return stored if name == STORED else name
 
 
 def pick_weight_format(quantize: str, kernels: str, dtype: torch.dtype, config: ModelConfig, ops: Ops) -> WeightFormat:
@@ -48,12 +50,12 @@ def pick_weight_format(quantize: str, kernels: str, dtype: torch.dtype, config: 
         from chairlift.runner.mindspore.weight import MindSporeWeight
 
         return WeightFormat(MindSporeWeight, MindSporeWeight)
-    return WeightFormat(as_stored=quantize == STORED)
+    return WeightFormat(as_stored=quantize in (STORED, MXFP4))
 
 
 def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:
     """Memory for the weights of a model; `itemsize`: of those that are not quantised."""
-    if quantize == STORED and (blocks := config.blocks):
+    if blocks := _kept(config, quantize):
         return blocks.num_bytes + (num_parameters(config) - blocks.num_weights) * itemsize
     if quantize in ("int8", "int4"):
         layers = layers_size(config) * (_INT8_BYTES if quantize == "int8" else _INT4_BYTES)
@@ -64,11 +66,17 @@ def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:
 
 def kept_as(config: ModelConfig, quantize: str) -> str:
     """none, fp8, int8, int4, or the type of a file's blocks, such as Q4_1."""
-    return config.blocks.type_name if config.blocks and quantize == STORED else quantize
+    blocks = _kept(config, quantize)
+    return blocks.type_name if blocks else quantize
 
 
 def has_experts(config: ModelConfig) -> bool:
     return any(layer.feed_forward.experts for layer in config.kinds_of_layers)
+
+
+def _kept(config: ModelConfig, quantize: str) -> BlockWeights | None:
+    """Of a file, that stay as they are; None: none of them."""
+    return {STORED: config.blocks, MXFP4: config.four_bits}.get(quantize)
 
 
 def _fp8_weight(kernels: str, dtype: torch.dtype, config: ModelConfig) -> type:

@@ -77,6 +77,13 @@ def test_end_of_turn_ends_too() -> None:
     assert load_gguf(header(ids)).eos_ids == (2, 9)
 
 
+def test_what_ends_an_answer_of_gpt_oss_is_found_in_its_vocabulary() -> None:
+    experts = {"gpt-oss.expert_count": 4, "gpt-oss.expert_used_count": 2}
+    tokens = {"tokenizer.ggml.tokens": ["a", "<|call|>", "<|return|>", "<|endoftext|>"]}
+    config = load_gguf(header(renamed("gpt-oss") | experts | tokens))
+    assert (config.eos_ids, load_gguf(header(tokens)).eos_ids) == ((2, 3, 1), (2,))
+
+
 def test_qwen2_has_biases_and_qwen3_has_norms() -> None:
     bias = {"blk.0.attn_q.bias": TensorInfo((64,), 0, 0, 256)}
     norm = {"blk.0.attn_q_norm.weight": TensorInfo((16,), 0, 0, 64)}

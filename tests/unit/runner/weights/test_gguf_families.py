@@ -52,7 +52,7 @@ def _longrope(config: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _yarn(config: Any) -> dict[str, Any]:
+def yarn(config: Any) -> dict[str, Any]:
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     return {
         "rope.scaling.type": "yarn", "rope.scaling.factor": rope["factor"],
@@ -63,7 +63,7 @@ def _yarn(config: Any) -> dict[str, Any]:
 
 def _ministral3(config: Any) -> dict[str, Any]:
     rope = config.rope_parameters
-    return _yarn(config) | {
+    return yarn(config) | {
         "rope.scaling.yarn_log_multiplier": rope["mscale_all_dim"],
         "attention.temperature_scale": rope["llama_4_scaling_beta"],
     }
@@ -89,7 +89,7 @@ FILES = {
     "smollm3-by-four": Written("smollm3", is_paired=True),
     "glm4": Written("glm4", lambda config: {"rope.dimension_count": 8}),
     "olmo2": Written("olmo2"),
-    "olmo3": Written("olmo2", lambda config: _yarn(config) | _windows(config) | {"rope.freq_base_swa": 1e4}),
+    "olmo3": Written("olmo2", lambda config: yarn(config) | _windows(config) | {"rope.freq_base_swa": 1e4}),
     "exaone4": Written("exaone4", _windows),
     "exaone4-full": Written("exaone4"),
     "seed-oss": Written("seed_oss"),

@@ -68,9 +68,9 @@ def test_kernels_get_the_same_columns_in_another_order() -> None:
 def test_weights_are_counted_as_weights_and_their_memory_as_it_is_kept(tmp_path: Path) -> None:
     twin = quantised_twin(tmp_path)
     assert num_parameters(twin.config) == sum(parameter.numel() for parameter in twin.reference.parameters())
-    assert pick_quantize("auto", "bfloat16", "triton", twin.config) == "stored"
+    assert pick_quantize("auto", "bfloat16", "triton", twin.config) == "mxfp4"
     assert pick_quantize("auto", "auto", "native", twin.config) == "none"
-    wide, kept = (kept_bytes(twin.config, quantize, 2) for quantize in ("none", "stored"))
+    wide, kept = (kept_bytes(twin.config, quantize, 2) for quantize in ("none", "mxfp4"))
     experts = sum(part.num_weights for part in expected_parts(twin.config) if part.weights_each == 2)
     assert wide - kept == round(experts * (2 - 17 / 32))
     with pytest.raises(InvalidConfig, match=r"quantize stored: only the triton kernels"):

@@ -44,6 +44,13 @@ def with_experts(model: ModelConfig, width: int, experts: ExpertsSpec, is_sparse
     return replace(model, layers=tuple(layers))
 
 
+def require_scores(metadata: Fields, number: int) -> None:
+    """Refuses a GGUF file whose scores are made in another way than the family's; they have numbers there."""
+    key = "expert_gating_func"
+    if metadata.number(key, number) != number:
+        raise metadata.bad(key, f"must be {number}")
+
+
 def experts_of_gguf(metadata: Fields, model: ModelConfig) -> ModelConfig:
     """The model with the experts of a GGUF file in every layer, or as it is; weights are always normalised there."""
     if not metadata.number("expert_count", 0):
