@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from chairlift.cli.inputs.flags import (
     add_model_argument,
     add_option_flags,
+    flags_of,
     parsed,
     progress,
     warned_model,
@@ -38,6 +39,8 @@ examples:
                                                  compute each text alone
   chairlift verify --against batch --exact       each request alone against the
                                                  same request in a batch
+  chairlift verify --against batch --exact --lora-dir adapters
+                                                 the same with adapters in turn
   chairlift verify --save before                 store the logits, and later:
   chairlift verify --against before              whether they have changed
 """
@@ -61,6 +64,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", default="0", help="seed of all random draws (default: %(default)s)")
     parser.add_argument("--url", metavar="URL", help="check this server instead, by log-probabilities")
     parser.add_argument("--logits", type=Path, metavar="DIR", help="logits of --url: its folder of --save-logits")
+    parser.add_argument(
+        "--adapters", nargs="+", default=(), metavar="NAME", help="adapters of --url to ask for in turn with its model"
+    )
     parser.add_argument("--control-url", metavar="URL", help="server without --exact, for --url and batch")
     parser.add_argument("--json", metavar="FILE", help="write the figures to this file too")
     add_option_flags(parser, "model", "engine")
@@ -96,6 +102,7 @@ def _verify(
     watch: Callable[[str, int, int], None],
 ) -> "VerifyReport":  # fmt: skip
     """model: None: that of --url"""
+    adapters = tuple(dict.fromkeys(options.adapters))
     if options.against == "reference":
         from chairlift.verify.reference import against_reference
 
@@ -105,7 +112,7 @@ def _verify(
         if model is None:
             from chairlift.verify.batch_served import against_served_batch
 
-            return against_served_batch(options.url, options.control_url, is_exact, spec, watch)
+            return against_served_batch(options.url, options.control_url, is_exact, spec, watch, adapters)
         from chairlift.verify.batch import against_batch
 
         return against_batch(model, spec, watch)
@@ -113,7 +120,7 @@ def _verify(
     from chairlift.verify.subject import LocalSubject, ServedSubject
 
     watch("loading", 0, 0)
-    subject = ServedSubject(options.url, options.logits) if model is None else LocalSubject(model)
+    subject = ServedSubject(options.url, options.logits, adapters) if model is None else LocalSubject(model)
     if options.save is not None:
         return save(options.save, subject, spec, watch)
     return against_folder(Path(options.against), subject, spec, watch)
@@ -123,6 +130,13 @@ def _check(options: argparse.Namespace) -> None:
     """Refuses mistakes before anything is loaded."""
     if options.url is not None and options.against == "reference":
         raise InvalidConfig("--url: a server gives log-probabilities, not logits; a reference is compared with a model")
+    if options.adapters and options.url is None:
+        raise InvalidConfig(
+            "--adapters: names adapters of a server; give --url too, or --lora NAME=PATH for a model here"
+        )
+    given = flags_of(options)
+    if options.url is not None and (given.get("lora") or given.get("lora_dir")):
+        raise InvalidConfig("--lora: a server has its own adapters; name them with --adapters, or leave --url out")
     if options.control_url is not None and (options.url is None or options.against != "batch"):
         raise InvalidConfig("--control-url: is for --against batch of a server; give --url too")
     if options.logits is not None and (options.url is None or options.against in _COMMANDS):

@@ -31,6 +31,7 @@ class StoredSample(msgspec.Struct, frozen=True, kw_only=True):
     sample: int
     prompt: list[int]
     params: dict[str, Any]
+    adapter: str = ""  # its name; empty: the base alone
     tokens: list[int]
     logprobs: list[float]  # of each token
     digests: list[str] = []  # of each token's row of logits, if known
@@ -52,7 +53,9 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
         by_index = {stored.request: stored for stored in reversed(self.requests)}
         try:
             first = [by_index[i] for i in range(len(by_index))]
-            return [Case(tuple(each.prompt), msgspec.convert(each.params, SamplingParams)) for each in first]
+            return [
+                Case(tuple(each.prompt), msgspec.convert(each.params, SamplingParams), each.adapter) for each in first
+            ]
         except (msgspec.ValidationError, InvalidRequest, KeyError) as error:
             raise InvalidConfig(f"{FILE}: requests cannot be run again: {error}") from error
 
@@ -89,6 +92,7 @@ def _keep(folder: Path, index: int, key: SampleKey, case: Case, outputs: Outputs
         sample=key.sample,
         prompt=list(case.prompt),
         params=_changed(case.params),
+        adapter=case.adapter,
         tokens=output.tokens,
         logprobs=[one.logprob for one in rows],
         digests=[one.digest for one in rows if one.digest],

@@ -13,6 +13,7 @@ from dataclasses import replace
 from chairlift.build import ResolvedModel
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
+from chairlift.verify.adapters import names_of, spread, with_folders
 from chairlift.verify.cases import Case, check, mixed
 from chairlift.verify.deviation import Deviation
 from chairlift.verify.opened import OpenedModel, PromptSpec, check_memory, has_graphs, prompts_for, with_room
@@ -29,16 +30,18 @@ _NO_CONTROL = (
 
 def against_batch(model: ResolvedModel, spec: PromptSpec, watch: Watch) -> VerifyReport:
     """Never raises KeyboardInterrupt: what was compared until then is reported."""
+    model = with_folders(model)
     settings = model.settings
     if settings.max_running == 1:
         raise InvalidConfig("--max-running 1: company takes at least 2")
     check_memory(2.5 * spec.num_rows, model.config.vocab_size)  # alone and among others, some with two samples
-    cases = mixed(prompts_for(model, spec), spec.num_tokens, spec.seed)
+    cases = spread(mixed(prompts_for(model, spec), spec.num_tokens, spec.seed), names_of(model))
     roomy = model.under(with_room(settings, model.config, cases))
     watch("loading", 0, 0)
     opened = OpenedModel.open(roomy)
     check(cases, opened.loaded.limits)
     report = VerifyReport("batch", opened.about())
+    report.count(cases, names_of(model))
     tolerance, kernels, has_control = opened.tolerance, opened.loaded.kernels, False
     try:
         _compare(opened, cases, spec.seed, report, watch)
@@ -100,7 +103,8 @@ def _find_control(
 def _judge(report: VerifyReport, tolerance: Tolerance, settings: Settings, has_control: bool) -> None:
     missed = [each.name for each in report.own if not each.is_reached]
     if missed:
-        report.notes.append(f"not reached, so not shown: {', '.join(missed)} (more --num-prompts or --tokens may help)")
+        more = "--max-loras" if len(settings.lora) > settings.max_loras else "--num-prompts or --tokens"
+        report.notes.append(f"not reached, so not shown: {', '.join(missed)} (more {more} may help)")
     too_far = "" if tolerance.holds(report.total) else f"by more than {tolerance.in_words()}"
     way_out = "--device cpu --exact" if settings.is_mindspore else "--exact"
     within = f"all within {tolerance.in_words()}; {way_out} makes them the same"

@@ -4,8 +4,10 @@ A server's operations cannot be changed from here, so the control is another ser
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
+from chairlift.verify.adapters import spread
 from chairlift.verify.cases import Case, mixed
 from chairlift.verify.deviation import Deviation
 from chairlift.verify.opened import PromptSpec
@@ -22,13 +24,14 @@ _NO_CONTROL = (
 
 
 def against_served_batch(
-    url: str, control_url: str | None, is_exact: bool, spec: PromptSpec, watch: Watch
+    url: str, control_url: str | None, is_exact: bool, spec: PromptSpec, watch: Watch, adapters: Sequence[str] = ()
 ) -> VerifyReport:
     """Never raises KeyboardInterrupt once requests are sent: what was compared until then is reported."""
-    subject = ServedSubject(url)
-    control = None if control_url is None else Served(control_url)
-    cases = mixed(subject.prompts(spec), spec.num_tokens, spec.seed)
+    subject = ServedSubject(url, adapters=adapters)
+    control = None if control_url is None else Served(control_url, adapters)
+    cases = spread(mixed(subject.prompts(spec), spec.num_tokens, spec.seed), adapters)
     report = VerifyReport("batch", subject.about())
+    report.count(cases, adapters)
     has_control = False
     try:
         _compare(subject, cases, spec.seed, report, watch)

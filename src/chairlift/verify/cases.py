@@ -1,9 +1,10 @@
 """Cases: prompts with their sampling parameters. The same cases give the same requests everywhere."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, output_room
@@ -12,6 +13,8 @@ from chairlift.core.request import Request
 from chairlift.verify.output import SampleKey, Wanted
 
 Prompt = str | Sequence[int]
+Numbers = Mapping[str, int]  # of adapters, by name
+NO_ADAPTERS: Numbers = {}
 
 # Tokens of the built-in prompts: shorter and longer than a block, some with outputs past position 100, and one for
 # kernels that take long prompts another way.
@@ -39,19 +42,25 @@ class Case:
 
     prompt: tuple[int, ...]
     params: SamplingParams
+    adapter: str = ""  # its name; empty: the base alone
 
 
-def requests_of(cases: Sequence[Case], order: Sequence[int] | None = None) -> tuple[list[tuple[Request, ...]], Wanted]:
+def requests_of(
+    cases: Sequence[Case], order: Sequence[int] | None = None, numbers: Numbers = NO_ADAPTERS
+) -> tuple[list[tuple[Request, ...]], Wanted]:
     """The samples of each case, with ids from 1 in this order, and the key of each."""
     groups: list[tuple[Request, ...]] = []
     wanted: Wanted = {}
     for index in range(len(cases)) if order is None else order:
         params, first = cases[index].params, 1 + len(wanted)
         assert params.seed is not None
+        adapter = cases[index].adapter
+        attributes = Attributes(adapter=numbers[adapter]) if adapter else NO_ATTRIBUTES
         groups.append(tuple(
             Request(
                 id=RequestId(first + sample), prompt=cases[index].prompt, params=params, seed=params.seed,
                 max_output=params.max_tokens or 1, sample_index=sample, stop_ids=frozenset(params.stop_token_ids),
+                attributes=attributes,
             )
             for sample in range(params.n)
         ))  # fmt: skip

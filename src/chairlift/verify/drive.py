@@ -18,6 +18,8 @@ from chairlift.core.request import FinishReason, Request
 from chairlift.runner.hooks import LogitsRecorder, LogitsRow, ShowsLogits
 from chairlift.verify.output import Keep, Outputs, SampleOutput, Wanted, keep
 
+MIXED = "steps of several adapters"  # or of the base and one, as `WorldResult.happened` names them
+
 
 class ScriptedRequest(NamedTuple):
     """Samples of one prompt."""
@@ -95,6 +97,8 @@ def _run(engine: Engine, script: Sequence[ScriptedRequest], wanted: Wanted, resu
             engine.abort(request)
         for event in engine.step():
             _take(event, wanted, result, chunks)
+        adapters = {progress.request.attributes.adapter for progress in engine.scheduler.running.values()}
+        result.happened[MIXED] += len(adapters) > 1
         result.happened["full steps"] += len(engine.scheduler.running) >= 0.9 * engine.scheduler.limits.max_running
         step += 1
         yield

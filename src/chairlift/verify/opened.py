@@ -20,7 +20,8 @@ from chairlift.runner.memory.sizing import limits_without_pool
 from chairlift.runner.start.load import Loaded
 from chairlift.telemetry.lines import Rules
 from chairlift.text.find import load_tokenizer
-from chairlift.verify.cases import Case, Prompt, fitted, prompts_of, random_prompts, requests_of
+from chairlift.verify.adapters import listed, names_of
+from chairlift.verify.cases import Case, Numbers, Prompt, fitted, prompts_of, random_prompts, requests_of
 from chairlift.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
 from chairlift.verify.output import Keep, Outputs, keep
 from chairlift.verify.tolerance import Tolerance, tolerance_of
@@ -49,10 +50,16 @@ class PromptSpec:
 class OpenedModel:
     model: ResolvedModel
     loaded: Loaded
+    numbers: Numbers  # of adapters, which are in the host's memory
 
     @classmethod
     def open(cls, model: ResolvedModel) -> "OpenedModel":
-        return cls(model, load(model))
+        """With all adapters of `lora`."""
+        opened = cls(model, load(model), {name: 1 + i for i, name in enumerate(names_of(model))})
+        if (adapters := opened.loaded.adapters) is not None:
+            for name, folder in model.settings.lora:
+                adapters.read(opened.numbers[name], str(folder))
+        return opened
 
     @property
     def runner(self) -> ShowsLogits:
@@ -76,18 +83,19 @@ class OpenedModel:
             "kernels": f"{loaded.kernels} kernels",
             "exact": "exact" if settings.exact else "",
             "load_format": "random weights" if settings.load_format == "dummy" else "",
+            "adapters": listed(names_of(self.model)),
         }
 
     def as_configured(self, cases: Sequence[Case], keep: Keep = keep) -> Outputs:
         """All cases at once under the settings' own rules."""
         engine = make_engine(self.loaded.runner, self.loaded.limits, rules_of(self.model.settings, self.loaded))
-        groups, wanted = requests_of(cases)
+        groups, wanted = requests_of(cases, numbers=self.numbers)
         return drive(engine, self.runner, list(map(ScriptedRequest, groups)), wanted, keep).outputs
 
     def alone(self, cases: Sequence[Case]) -> Outputs:
         """One sample at a time."""
         outputs: Outputs = {}
-        groups, wanted = requests_of(cases)
+        groups, wanted = requests_of(cases, numbers=self.numbers)
         for request in chain(*groups):
             engine = make_engine(self.loaded.runner, self.loaded.limits, Rules(prefix_cache=False))
             key = {request.id: wanted[request.id]}
@@ -97,7 +105,7 @@ class OpenedModel:
     def among(self, world: World, cases: Sequence[Case], rng: random.Random) -> WorldResult:
         """All cases in a world."""
         loaded = self.loaded
-        script, wanted = script_of(world, cases, loaded.limits, rng)
+        script, wanted = script_of(world, cases, loaded.limits, rng, self.numbers)
         rules = Rules(
             policy=world.policy,
             prefill=world.prefill,

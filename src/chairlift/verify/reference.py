@@ -31,6 +31,8 @@ def against_reference(model: ResolvedModel, spec: PromptSpec, watch: Watch) -> V
         raise InvalidConfig(
             "against reference: transformers computes this model itself, and was compared at load; use --against batch"
         )
+    if model.settings.has_adapters:
+        raise InvalidConfig("--lora: references compute the base alone; use --against batch, or leave adapters out")
     check_memory(2 * spec.num_rows, model.config.vocab_size)
     cases = greedy(prompts_for(model, spec), spec.num_tokens)
     watch("loading", 0, 0)

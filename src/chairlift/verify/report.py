@@ -6,7 +6,9 @@ from enum import Enum
 from typing import Any
 
 from chairlift.config.version import VERSION
+from chairlift.verify.cases import Case
 from chairlift.verify.deviation import Deviation
+from chairlift.verify.drive import MIXED
 
 Watch = Callable[[str, int, int], None]  # told the part that runs, and how much of how much is done; 0 of 0: unknown
 
@@ -45,6 +47,15 @@ class VerifyReport:
     why: str = "interrupted before anything was compared"
     notes: list[str] = field(default_factory=list)
     is_partial: bool = False
+    num_requests: int = 0
+    adapters: dict[str, int] = field(default_factory=dict)  # how many of the requests have each
+
+    def count(self, cases: Sequence[Case], names: Sequence[str] = ()) -> None:
+        """Tells how many requests have adapters. `names`: of those there are."""
+        self.num_requests = len(cases)
+        self.adapters = dict.fromkeys(names, 0)
+        for name in (case.adapter for case in cases if case.adapter):
+            self.adapters[name] = self.adapters.get(name, 0) + 1
 
     def settle(self, verdict: Verdict, why: str) -> "VerifyReport":
         self.verdict, self.why = verdict, why
@@ -102,6 +113,8 @@ class VerifyReport:
             "why": self.why,
             "partial": self.is_partial,
             "notes": self.notes,
+            "requests": self.num_requests,
+            "adapters": self.adapters,
             "total": self.total.to_json(),
             "lines": [
                 {"name": each.name, "control": each.is_control, "reached": each.is_reached, "happened": each.happened}
@@ -110,6 +123,12 @@ class VerifyReport:
             ],
         }
 
+    def _with_adapters(self) -> str:
+        told = f"{sum(self.adapters.values())} of {self.num_requests} requests had adapters"
+        each = ", ".join(f"{name} {count}" for name, count in self.adapters.items())
+        mixed = sum(comparison.happened.get(MIXED, 0) for comparison in self.own)
+        return f"{told} ({each})" + (f", and {mixed:,} steps were of several adapters" if mixed else "")
+
     def to_text(self) -> str:
         about = ", ".join(str(value) for value in self.about.values() if value not in ("", None, False))
         shown = [f"{self.against}: {about}"]
@@ -117,7 +136,7 @@ class VerifyReport:
             own, controls = self.own, [each for each in self.comparisons if each.is_control]
             total = [Comparison("all", self.total)] if self.against == "batch" and len(own) > 1 else []
             shown += ["", _table([*own, *total, *controls])]
-        shown += ["", *self.notes]
+        shown += ["", *([self._with_adapters()] if self.adapters else []), *self.notes]
         partial = "PARTIAL, " if self.is_partial else ""
         return "\n".join([*shown, f"{partial}{self.verdict.value}: {self.why}"])
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from chairlift.core.errors import ChairliftError
+from chairlift.core.errors import ChairliftError, InvalidConfig
 from chairlift.verify.cases import Case
 from chairlift.verify.output import Outputs, SampleKey, SampleOutput
 
@@ -23,13 +23,18 @@ _SENT = ("max_tokens", "temperature", "top_p", "top_k", "seed", "n", "ignore_eos
 
 
 class Served:
-    def __init__(self, url: str) -> None:
-        """Asks the server for its model; raises if there is no answer."""
+    def __init__(self, url: str, adapters: Sequence[str] = ()) -> None:
+        """Asks the server for its model; raises if there is no answer, or no such adapter."""
         self.url = url.rstrip("/").removesuffix("/v1")
         cards = self._ask("/v1/models").get("data") or [{}]
         self.model = str(cards[0].get("id", ""))
         self.max_model_len = int(cards[0].get("max_model_len") or 0)
         self.version = self._version()
+        self.names = [str(card.get("id", "")) for card in cards]
+        for name in adapters:
+            if name not in self.names:
+                shown = ", ".join(self.names[1:]) or "none"
+                raise InvalidConfig(f"--adapters: {self.url} has no adapter {name!r}; it has {shown}")
 
     def _version(self) -> str:
         """Of chairlift; empty for other servers."""
@@ -57,7 +62,12 @@ class Served:
 
     def _complete(self, index: int, case: Case) -> Outputs:
         body = {name: getattr(case.params, name) for name in _SENT}
-        body |= {"model": self.model, "prompt": list(case.prompt), "logprobs": _TOP, "return_token_ids": True}
+        body |= {
+            "model": case.adapter or self.model,
+            "prompt": list(case.prompt),
+            "logprobs": _TOP,
+            "return_token_ids": True,
+        }
         choices = self._ask("/v1/completions", body)["choices"]
         return {SampleKey(index, int(c["index"])): self._answer(case.prompt, c) for c in choices}
 

@@ -18,6 +18,7 @@ def save(folder: Path, subject: Subject, spec: PromptSpec, watch: Watch) -> Veri
     num_files = baselines.save(folder, subject.model, subject.dtype, subject.about(), cases, outputs)
     num_tokens = sum(len(output.tokens) for output in outputs.values())
     report = VerifyReport(f"save {folder}", subject.about())
+    report.count(cases, subject.adapters)
     if num_tokens < LEAST_ROWS:
         few = f"fewer than {LEAST_ROWS} tokens are too little to compare with"
         report.notes.append(f"{few}; store more with --num-prompts or --tokens")
@@ -46,6 +47,7 @@ def against_folder(folder: Path, subject: Subject, spec: PromptSpec, watch: Watc
         raise InvalidConfig(f"{folder}: has no {baselines.FILE}; give the prompts its rows were made of with --prompts")
     watch("answering", 0, 0)
     cases = subject.cases(spec) if baseline is None else baseline.cases()
+    report.count(cases, subject.adapters)
     try:
         outputs = subject.outputs(cases)
     except KeyboardInterrupt:

@@ -7,6 +7,7 @@ from typing import Any
 from chairlift.build import ResolvedModel
 from chairlift.config.version import VERSION
 from chairlift.telemetry.logit_files import EVERY
+from chairlift.verify.adapters import check_known, names_of, spread, with_folders
 from chairlift.verify.baseline import keep
 from chairlift.verify.cases import Case, check, fitted, greedy, prompts_of
 from chairlift.verify.opened import OpenedModel, PromptSpec, check_memory, prompts_for
@@ -19,17 +20,19 @@ class LocalSubject:
     unproven = ""
 
     def __init__(self, model: ResolvedModel) -> None:
-        self.opened = OpenedModel.open(model)
+        self.opened = OpenedModel.open(with_folders(model))
+        self.adapters = names_of(self.opened.model)
         self.model, self.dtype, self.version = self.opened.model.name, self.opened.loaded.dtype, VERSION
 
     def about(self) -> dict[str, Any]:
         return self.opened.about()
 
     def cases(self, spec: PromptSpec) -> list[Case]:
-        return greedy(prompts_for(self.opened.model, spec), spec.num_tokens)
+        return spread(greedy(prompts_for(self.opened.model, spec), spec.num_tokens), self.adapters)
 
     def outputs(self, cases: Sequence[Case]) -> Outputs:
         """All at once: a summary of every row, and the rows that a baseline holds."""
+        check_known(cases, self.adapters, "give it with --lora NAME=PATH")
         check(cases, self.opened.loaded.limits)
         num_rows = sum(case.params.n * (1 + (case.params.max_tokens or 1) // EVERY) for case in cases)
         check_memory(num_rows, self.opened.model.config.vocab_size)
@@ -39,9 +42,10 @@ class LocalSubject:
 class ServedSubject(Served):
     dtype = ""  # unknown
 
-    def __init__(self, url: str, logits: Path | None = None) -> None:
-        """`logits`: the folder that the server writes rows to."""
-        super().__init__(url)
+    def __init__(self, url: str, logits: Path | None = None, adapters: Sequence[str] = ()) -> None:
+        """`logits`: the folder that the server writes rows to. `adapters`: to spread requests over."""
+        super().__init__(url, adapters)
+        self.adapters = tuple(adapters)
         self._rows = None if logits is None else ServedRows(logits)
 
     @property
@@ -63,9 +67,10 @@ class ServedSubject(Served):
         return fitted(built_in, spec.num_tokens, self.max_model_len or 1 << 30)
 
     def cases(self, spec: PromptSpec) -> list[Case]:
-        return greedy(self.prompts(spec), spec.num_tokens)
+        return spread(greedy(self.prompts(spec), spec.num_tokens), self.adapters)
 
     def outputs(self, cases: Sequence[Case]) -> Outputs:
+        check_known(cases, self.names, f"{self.url} has to serve it")
         outputs = self.together(cases)
         for output in outputs.values():
             output.summaries = {position: RowSummary(float(row[0]), "") for position, row in output.rows.items()}

@@ -5,14 +5,16 @@ random, and names the event that proves it happened.
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
+from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.known import POLICIES
 from chairlift.core.request import Request
-from chairlift.verify.cases import Case, requests_of
+from chairlift.verify.cases import NO_ADAPTERS, Case, Numbers, requests_of
 from chairlift.verify.drive import ScriptedRequest
 from chairlift.verify.output import Wanted
 
@@ -81,7 +83,7 @@ def limits_in(world: World, limits: Limits) -> Limits:
 
 
 def script_of(
-    world: World, cases: Sequence[Case], limits: Limits, rng: random.Random
+    world: World, cases: Sequence[Case], limits: Limits, rng: random.Random, numbers: Numbers = NO_ADAPTERS
 ) -> tuple[list[ScriptedRequest], Wanted]:
     """The cases among neighbours that fill the batch, and the keys of the cases' requests."""
     num_tokens = max(case.params.max_tokens or 1 for case in cases)
@@ -90,20 +92,20 @@ def script_of(
     order = list(range(len(cases)))
     if world.is_spread:
         rng.shuffle(order)
-    groups, wanted = requests_of(cases, order)
+    groups, wanted = requests_of(cases, order, numbers)
     if not world.is_together:
         groups = [(request,) for request in chain(*groups)]
     script = list(map(ScriptedRequest, groups))
+    neighbour = partial(_neighbour, limits=limits, rng=rng, adapters=(0, *numbers.values()))
     least = len(script) if world.has_aborts or world.has_beams else 4 * world.batch if world.is_interrupted else 0
     for i in range(max(least, world.batch - len(script))):
         if world.is_interrupted:
-            neighbour = _neighbour(i, 3, 2, limits, rng)
-            script.append(ScriptedRequest((neighbour,), arrives=2 + rng.randrange(2 * num_tokens)))
+            script.append(ScriptedRequest((neighbour(i, 3, 2),), arrives=2 + rng.randrange(2 * num_tokens)))
         elif world.has_beams:
-            script.append(ScriptedRequest(_search(_BEAMS * i, longest, num_tokens, limits, rng)))
+            script.append(ScriptedRequest(_search(neighbour(_BEAMS * i, longest, num_tokens), limits)))
         else:
             steps = rng.randrange(1, num_tokens) if world.has_aborts and num_tokens > 1 else None
-            script.append(ScriptedRequest((_neighbour(i, longest, num_tokens, limits, rng),), aborted_after=steps))
+            script.append(ScriptedRequest((neighbour(i, longest, num_tokens),), aborted_after=steps))
     if world.is_spread:
         script = [entry._replace(arrives=rng.randrange(num_tokens)) for entry in script]
     rng.shuffle(script)
@@ -118,18 +120,22 @@ def again(script: Sequence[ScriptedRequest]) -> list[ScriptedRequest]:
     ]
 
 
-def _neighbour(index: int, longest: int, num_tokens: int, limits: Limits, rng: random.Random) -> Request:
+def _neighbour(
+    index: int, longest: int, num_tokens: int, limits: Limits, rng: random.Random, adapters: Sequence[int]
+) -> Request:
+    """With one of these adapters."""
     length = rng.randrange(longest) + 1
     count = rng.randrange(num_tokens // 2, num_tokens) + 1
     params = SamplingParams(temperature=rng.choice((0.0, 1.0)), max_tokens=count, ignore_eos=True)
     prompt = tuple(rng.randrange(limits.vocab_size) for _ in range(length))
     id, seed = RequestId(_NEIGHBOUR + index), rng.randrange(1000)
-    return Request(id=id, prompt=prompt, params=params, max_output=count, seed=seed)
+    # Without adapters nothing more is drawn: the worlds of a seed stay the same.
+    attributes = Attributes(adapter=rng.choice(adapters)) if len(adapters) > 1 else NO_ATTRIBUTES
+    return Request(id=id, prompt=prompt, params=params, max_output=count, seed=seed, attributes=attributes)
 
 
-def _search(index: int, longest: int, num_tokens: int, limits: Limits, rng: random.Random) -> tuple[Request, ...]:
+def _search(lead: Request, limits: Limits) -> tuple[Request, ...]:
     """The members of a beam search."""
-    lead = _neighbour(index, longest, num_tokens, limits, rng)
     params = replace(lead.params, temperature=0.0, beam_width=_BEAMS)
     params = replace(params, logprobs=num_offered(params, 0, len(lead.prompt), limits))
     return tuple(replace(lead, id=RequestId(lead.id + i), params=params, sample_index=i) for i in range(_BEAMS))

@@ -68,6 +68,21 @@ def test_keys_that_are_not_known_are_named_once(
         ),
         (["--save", "x", "--logits", "."], "--logits: is for --url with --save or --against"),
         (["--save", "."], "--save .: is there already"),
+        (
+            ["--against", "batch", "--adapters", "sql"],
+            "--adapters: names adapters of a server; give --url too, or",
+        ),
+        (
+            ["--against", "batch", "--url", "http://x", "--lora", "sql=."],
+            "--lora: a server has its own adapters; name them with --adapters, or leave --url out",
+        ),
+        (["--against", "batch", "--url", "http://x", "--lora-dir", "."], "name them with --adapters, or leave --url"),
+        (
+            ["--against", "reference", "--lora", "sql=."],
+            "--lora: references compute the base alone; use --against",
+        ),
+        (["--against", "batch", "--lora-dir", "."], "--lora-dir .: holds no adapters; give their folder"),
+        (["--save", "x", "--lora", "sql=."], "no adapter_config.json in this folder"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2_before_anything_is_loaded(

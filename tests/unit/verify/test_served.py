@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chairlift.config.version import VERSION
-from chairlift.core.errors import ChairliftError
+from chairlift.core.errors import ChairliftError, InvalidConfig
 from chairlift.verify.batch_served import against_served_batch
 from chairlift.verify.opened import PromptSpec
 from chairlift.verify.report import Verdict, VerifyReport
@@ -32,6 +32,8 @@ class StandIn(ThreadingHTTPServer):
         self.drift, self.error = drift, ""
         self.turns = threading.Lock()
         self.num_asked = 0
+        self.asked: list[str] = []  # models
+        self.adapters: list[str] = []
 
     @property
     def url(self) -> str:
@@ -44,7 +46,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         answers = {
             "/": {"server": f"chairlift {VERSION}"},
-            "/v1/models": {"data": [{"id": "stand-in", "max_model_len": 4096}]},
+            "/v1/models": {
+                "data": [{"id": "stand-in", "max_model_len": 4096}, *({"id": a} for a in self.server.adapters)]
+            },
         }
         self._send(answers[self.path])
 
@@ -60,6 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _choice(self, body: dict[str, Any], index: int) -> dict[str, Any]:
         with self.server.turns:
             self.server.num_asked += 1
+            self.server.asked.append(body["model"])
             # The first of each prompt was asked alone.
             drift = self.server.drift if self.server.num_asked > 5 else 0.0
         logprob = -1.0 - sum(body["prompt"]) % 7 - drift
@@ -136,6 +141,35 @@ def test_what_a_server_says_is_stored_and_compared(steady: StandIn, tmp_path: Pa
     report = against_folder(tmp_path / "base", ServedSubject(steady.url), spec, nothing)
     assert report.verdict is Verdict.FAIL
     assert "log-probabilities are off" in report.why
+
+
+def test_requests_ask_for_the_model_and_adapters_in_turn(drifting: StandIn) -> None:
+    drifting.adapters = ["sql", "chat"]
+    report = against_served_batch(drifting.url, None, False, SPEC, nothing, ("chat", "sql"))
+    assert report.verdict is Verdict.PASS
+    assert drifting.asked[:5] == ["stand-in", "chat", "sql", "chat", "chat"]  # the fourth prompt has two samples
+    assert set(drifting.asked[5:]) == {"stand-in", "chat", "sql"}
+    assert "3 of 4 requests had adapters (chat 2, sql 1)" in report.to_text()
+
+
+def test_an_adapter_that_a_server_lacks_is_named_with_those_it_has(steady: StandIn) -> None:
+    steady.adapters = ["chat"]
+    with pytest.raises(InvalidConfig, match=r"--adapters: http://\S+ has no adapter 'sql'; it has chat"):
+        against_served_batch(steady.url, None, False, SPEC, nothing, ("chat", "sql"))
+    assert not steady.asked
+
+
+def test_stored_adapters_are_asked_for_by_name(steady: StandIn, tmp_path: Path) -> None:
+    steady.adapters = ["chat"]
+    spec = PromptSpec(num_prompts=8, num_tokens=8)
+    subject = ServedSubject(steady.url, adapters=("chat",))
+    assert save(tmp_path / "base", subject, spec, nothing).verdict is Verdict.PASS
+    steady.asked.clear()
+    report = against_folder(tmp_path / "base", ServedSubject(steady.url), spec, nothing)
+    assert (report.verdict, report.adapters, steady.asked.count("chat")) == (Verdict.PASS, {"chat": 4}, 4)
+    steady.adapters.clear()
+    with pytest.raises(InvalidConfig, match=r"request 1 has the adapter 'chat', .*; http://\S+ has to serve it"):
+        against_folder(tmp_path / "base", ServedSubject(steady.url), spec, nothing)
 
 
 def test_what_a_server_refuses_is_told_in_its_own_words(steady: StandIn) -> None:
