@@ -66,9 +66,9 @@ def calibrated(args: argparse.Namespace, flags: list[str]) -> Profile:
     subprocess.run([sys.executable, "-m", "chairlift", "calibrate", "--out", str(path), *quick, *flags], check=True)
     profile = load_profile(str(path))
     say(f"calibrated in {time.monotonic() - started:.0f} s: {profile.note}")
-    say(
-        f"outside the steps {1e3 * profile.arrival_s:.1f} ms, before an idle device {1e3 * profile.cost.start_s:.1f} ms"
-    )
+    cost = profile.cost
+    host = f"{1e3 * cost.start_s:.1f} ms and {1e6 * cost.start_row_s:.1f} us a row"
+    say(f"outside the steps {1e3 * profile.arrival_s:.1f} ms, before an idle device {host}")
     return profile
 
 

@@ -41,10 +41,15 @@ class Engine:
     @property
     def _expects_prompts(self) -> bool:
         """Whether the step after the one in flight has prompts to compute, as far as is easily known."""
-        plan = self._in_flight[0]
-        return bool(self.scheduler.waiting or self.scheduler.preempted) or any(
+        plan, scheduler = self._in_flight[0], self.scheduler
+        may_enter = len(scheduler.running) < scheduler.limits.max_running
+        return (may_enter and bool(scheduler.waiting or scheduler.preempted)) or any(
             not chunk.samples for chunk in plan.chunks[plan.num_decoding :]
         )
+
+    def _expect(self) -> None:
+        if self._plans_late and len(self._in_flight) == 1:
+            self._late_planning.expect(self._expects_prompts)
 
     @property
     def _plans_late(self) -> bool:
@@ -85,6 +90,7 @@ class Engine:
         """Submit a plan if the runner has none: it runs while the next waits for arrivals."""
         if self.can_begin and (plan := self._plan()):
             self._submit(plan)
+            self._expect()
 
     def step(self) -> list[Event]:
         """Submit plans up to the runner's depth, collect the oldest, and return what happened."""
@@ -92,7 +98,9 @@ class Engine:
         while has_room and len(self._in_flight) < self.runner.depth and (plan := self._plan()):
             has_room = self._submit(plan)
         # A step that did not fit may have overwritten what the runner sampled last: collect every token first.
-        return self._collect_oldest(min(1, len(self._in_flight)) if has_room else len(self._in_flight))
+        events = self._collect_oldest(min(1, len(self._in_flight)) if has_room else len(self._in_flight))
+        self._expect()
+        return events
 
     def settle(self) -> list[Event]:
         """Collect all that is in flight, and return what happened."""

@@ -39,15 +39,17 @@ class LatePlanning:
         self._in_flight: deque[_Submitted] = deque()
         self._began = 0.0  # the oldest in flight, on the device
         self._forecast_s = 0.0  # the same; 0 if it is not to be waited for
-        self._expected: bool | None = None  # prompts in the next, when first asked after it began
+        self._expected: bool | None = None  # prompts in the next, by what was known when it began; None: not told
         # From planning to submitted, of decodes alone and with prompts.
         self._host_s = deque([0.0], maxlen=_RECENT), deque([0.0], maxlen=_RECENT)
         self._margin = 0.1
 
+    def expect(self, has_prompts: bool) -> None:
+        """The oldest in flight has just begun, and this is what is known of the next."""
+        self._expected = has_prompts
+
     def moment(self, has_prompts: bool) -> float:
         """Before it, the next step need not be planned, which is expected to have prompts or not."""
-        if self._expected is None:
-            self._expected = has_prompts
         host_s = max(max(each) for each in self._host_s[: 1 + has_prompts])
         wait_s = self._forecast_s * (1.0 - self._margin) - host_s
         return self._began + wait_s if wait_s > 0.0 else AT_ONCE

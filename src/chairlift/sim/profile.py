@@ -79,9 +79,9 @@ class Profile:
             num_window_groups=self.num_window_groups,
         )
 
-    def make_frontends(self, seed: int, num_servers: int = 1) -> Frontends:
-        """What is between clients and so many servers: the way there, with that of a first token back."""
-        return Frontends(num_servers * self.frontends, self.arrival_s, self.arrival_token_s, seed)
+    def make_frontends(self, seed: int) -> Frontends:
+        """What is between clients and all replicas: the way there, with that of a first token back."""
+        return Frontends(self.frontends, self.arrival_s, self.arrival_token_s, seed)
 
     def check_model(self, model: str) -> None:
         if model != self.model:

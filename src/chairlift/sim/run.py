@@ -41,7 +41,7 @@ def run(
         check(changes, settings.replicas, settings.roles)
         fleet = make_fleet(settings, profile, limits, seed, changes)
         arriving = requests_of(arrivals.apply(items, seed), limits, seed)
-        fleet.run(arriving, arrivals.concurrency, watch, profile.make_frontends(seed, settings.replicas))
+        fleet.run(arriving, arrivals.concurrency, watch, profile.make_frontends(seed))
         return fleet.timeline.report(slo, tuple(fleet.routing.failures), fleet.replica_s)
     rules = rules_of(settings, profile, limits)
     scheduler = make_scheduler(limits, rules)

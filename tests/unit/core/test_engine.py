@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chairlift.core.engine import Engine
+from chairlift.core.ids import RequestId
 from chairlift.core.late_planning import AT_ONCE
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
@@ -83,6 +84,35 @@ def test_tokens_that_are_computed_again_are_prompts_too() -> None:
     for _ in range(3):
         engine.step()
     assert not engine._expects_prompts
+
+
+def test_what_cannot_enter_brings_no_prompts_and_what_was_preempted_does() -> None:
+    engine, _, _ = decoding()
+    for i in range(2, 10):
+        engine.add((make_request(i, [i], 30),))
+    for _ in range(4):
+        engine.step()
+    scheduler = engine.scheduler
+    assert (len(scheduler.running), list(scheduler.waiting)) == (LIMITS.max_running, [9])
+    assert not engine._expects_prompts
+    engine.abort(RequestId(9))
+    scheduler.preempted[RequestId(8)] = scheduler.running.pop(RequestId(8))
+    assert engine._expects_prompts
+
+
+def test_looking_at_the_moment_changes_nothing_and_what_is_expected_is_told_once_a_step() -> None:
+    engine, _, _ = decoding()
+    planning = engine._late_planning
+    assert planning._expected is False
+    engine.add((make_request(2, [3], 4),))
+    assert engine._expects_prompts and engine.plan_at > 0.0
+    assert planning._expected is False, "the prompt came after the step began"
+    engine.step()
+    assert planning._expected is False, "it is in the step that runs, whole"
+    for i in range(3, 30):
+        engine.add((make_request(i, [i] * 60, 4),))
+    engine.step()
+    assert planning._expected is True
 
 
 def test_steps_alone_never_wait_and_plan_the_same() -> None:

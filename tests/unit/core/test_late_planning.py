@@ -121,6 +121,7 @@ def test_a_step_with_prompts_is_planned_sooner() -> None:
 def test_a_late_step_counts_unless_its_prompts_came_unexpected(expected: bool, plan: StepPlan, is_judged: bool) -> None:
     device = Device(LatePlanning())
     device.run(300, 0.020)
+    device.planning.expect(expected)
     planned, margin = device.planning.moment(expected), device.planning._margin
     device.planning.submitted(plan, planned, planned + 5 * HOST_S)
     device.planning.ended(was_ready=True, now=planned + 5 * HOST_S)

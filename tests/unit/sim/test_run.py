@@ -24,3 +24,11 @@ def test_a_trace_with_time_outside_the_steps_sums_up_to_its_run(tmp_path: Path) 
         assert report.ttft_s.p50 > 0.05 or arrivals.startswith("closed")
         assert summarize(Trace(path)) == report
         assert replay(Trace(path)).difference is None
+
+
+def test_replicas_of_one_server_share_its_front_ends() -> None:
+    profile = replace(load_profile("h200-llama2-7b"), arrival_token_s=0.001, frontends=1)
+    items = [Item(prompt_tokens=100, output_tokens=2, arrival_s=0.0) for _ in range(8)]
+    report = run(Settings(replicas=4), profile, items, parse_arrivals("none"))
+    assert 0.8 < report.ttft_s.max < 1.0, "one prompt after the other"
+    assert run(Settings(replicas=4), replace(profile, frontends=4), items, parse_arrivals("none")).ttft_s.max < 0.7

@@ -174,7 +174,8 @@ class EngineProcess:
     def _receive(self) -> None:
         """Takes messages; waits for one only when there is no work, now or ahead."""
         self._work_ahead()
-        self._take(self._rest())
+        self._is_woken(self._rest())
+        self._take(0)
 
     def _await_arrivals(self) -> None:
         """Takes messages until the next step is to be planned."""
@@ -188,18 +189,18 @@ class EngineProcess:
                 time.sleep(wait_s)
             self._take(wait_ms)
 
-    def _take(self, timeout_ms: int | None) -> None:
+    def _take(self, timeout_ms: int) -> None:
         """All messages; once there is something to compute, those that come until the next step is to be planned, or
-        for `TAKE_S` if that is longer. Waits so long for the first, for ever if None."""
+        for `TAKE_S` if that is longer. Waits so long for the first. Pieces and adapters are the next step's to take."""
         engine, until = self._switchboard.engine, math.inf
-        while self._has_message(timeout_ms):
+        while self._socket.poll(timeout_ms):
             front_end, *parts = self._socket.recv_multipart()
             timeout_ms = 0
             self._hear(front_end, parts)
             if self._switchboard.has_work:
                 now = engine.clock.now()
                 until = min(until, now + TAKE_S)
-                if now >= max(until, engine.plan_at):
+                if now >= until and now >= engine.plan_at:
                     return
 
     def _hear(self, front_end: FrontEnd, parts: list[bytes]) -> None:
@@ -245,15 +246,10 @@ class EngineProcess:
             if self._figures is not None:  # the engine may end soon
                 self._figures.show(self._told, is_urgent=True)
 
-    def _has_message(self, timeout_ms: int | None) -> bool:
-        """Waits so long, or until a piece was copied or an adapter read."""
-        if self._poller is None:
-            return bool(self._socket.poll(timeout_ms))
-        return any(ready is self._socket for ready, _ in self._poller.poll(timeout_ms))
-
-    def _is_woken(self) -> bool:
-        """By a message, a piece that was copied or an adapter that was read."""
-        return bool(self._socket.poll(0) if self._poller is None else self._poller.poll(0))
+    def _is_woken(self, timeout_ms: int | None = 0) -> bool:
+        """By a message, a piece that was copied or an adapter that was read; waits so long for one, for ever if
+        None."""
+        return bool((self._poller or self._socket).poll(timeout_ms))
 
     def _welcome(self, front_end: FrontEnd) -> None:
         self._told[front_end], self._taken[front_end] = (0, 0, 0), 0

@@ -13,6 +13,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Runner, RunnerFull
 from chairlift.runner.cuda.step.graph_key import max_graphs
+from chairlift.runner.memory.torch_memory import PIECE
 from chairlift.runner.start.synthetic_steps import GREEDY, run, synthetic_step, with_adapter
 
 _COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=1),)  # samples that take most memory
@@ -20,7 +21,6 @@ _COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=
 # pieces, so there are several.
 _FEW = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80)  # decodes
 _PROMPTS = (190, 250, 270, 310, 370, 440, 500, 560, 630, 760)  # tokens beside a decode
-_PIECE = 2 << 20  # bytes
 _TIMES = 2  # that a step comes until it is captured
 _GRAPHS_PART = 10  # of the room: a tenth
 
@@ -72,12 +72,13 @@ def take_memory(runner: Runner, limits: Limits) -> None:
 
 def graph_price(grown: int, num_steps: int) -> int:
     """Bytes of one more captured step where so many took `grown`, in pieces of which the last may be nearly empty."""
-    return (grown + _PIECE * (grown > 0)) // max(1, num_steps)
+    return (grown + PIECE * (grown > 0)) // max(1, num_steps)
 
 
 def num_priced(limits: Limits) -> int:
     """Captured steps that `measure_footprint` finds the price by where memory is not short."""
-    return max(1, len(_captured(limits, largest_count(limits))) - 2)
+    _, counts = _small_steps(limits, largest_count(limits))
+    return max(1, len(counts) - 1)
 
 
 def num_fitting(room: int, graph_bytes: int, limits: Limits) -> int:
@@ -92,15 +93,23 @@ def steps(limits: Limits) -> list[StepPlan]:
 
 
 def _captured(limits: Limits, num_tokens: int) -> list[StepPlan]:
-    """The most decodes, then prompts, or few decodes where the limits allow no prompts. Where there may be adapters,
-    with one: such steps take most."""
-    most = min(limits.max_running, num_tokens)
+    """The most decodes, then small steps. Where there may be adapters, with one: such steps take most."""
     last = [(limits.max_model_len - 1, 1)] * (limits.max_running > 1)
-    lengths = [count for count in _PROMPTS if count < min(num_tokens, limits.max_model_len)]
-    prompts = [synthetic_step([*last, (0, count)], limits, len(last), GREEDY) for count in lengths]
-    few = [_decodes(limits, count) for count in _FEW if count < most]
-    small = prompts if len(prompts) > 1 else few or [_decodes(limits, most)]
-    return [_decodes(limits, most), *(map(with_adapter, small) if limits.num_adapter_slots else small)]
+    has_prompts, counts = _small_steps(limits, num_tokens)
+    small = [
+        synthetic_step([*last, (0, count)], limits, len(last), GREEDY) if has_prompts else _decodes(limits, count)
+        for count in counts
+    ]
+    most = _decodes(limits, min(limits.max_running, num_tokens))
+    return [most, *(map(with_adapter, small) if limits.num_adapter_slots else small)]
+
+
+def _small_steps(limits: Limits, num_tokens: int) -> tuple[bool, list[int]]:
+    """Whether they have prompts, and the tokens of the prompt or the decodes of each; few decodes where the limits
+    allow no prompts."""
+    most = min(limits.max_running, num_tokens)
+    prompts = [count for count in _PROMPTS if count < min(num_tokens, limits.max_model_len)]
+    return (True, prompts) if len(prompts) > 1 else (False, [count for count in _FEW if count < most] or [most])
 
 
 def largest_count(limits: Limits) -> int:

@@ -5,11 +5,11 @@ numbers a token.
 """
 
 from chairlift.config.model import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig
+from chairlift.runner.cuda.sampling.rows import MAX_PENALISED
 from chairlift.runner.cuda.step.graph_key import GraphKey
 from chairlift.runner.memory.torch_memory import Piece, TorchMemory
 
 _FLOAT = 4  # bytes
-_PENALISED = 64  # samples whose tokens are counted at once
 
 
 def take_step(memory: TorchMemory, config: ModelConfig, key: GraphKey, itemsize: int) -> None:
@@ -22,7 +22,7 @@ def take_sampled_step(memory: TorchMemory, config: ModelConfig, key: GraphKey, i
     logits = _Step(memory, config, key, itemsize).logits()
     width = _FLOAT * config.vocab_size
     raw = memory.take(num_samples * width)
-    memory.take(_PENALISED * width)
+    memory.take(MAX_PENALISED * width)
     memory.free(logits, raw, memory.take(num_samples * width))  # their logarithms
 
 

@@ -7,7 +7,7 @@ neighbours are joined, but never pieces that the device gave apart. Small tensor
 from itertools import pairwise
 
 MIB = 2**20
-_PIECE = 2 * MIB  # that the device gives at least
+PIECE = 2 * MIB  # that the device gives at least
 _MIDDLE, _FOR_MIDDLE = 10 * MIB, 20 * MIB  # tensors below share pieces
 _SMALL = MIB
 _ROUNDED, _FOR_SMALL = 512, 2 * MIB
@@ -49,7 +49,7 @@ class TorchMemory:
                     piece.segment.remove(right)
 
     def _more(self, size: int, is_small: bool) -> Piece:
-        size = _FOR_SMALL if is_small else _FOR_MIDDLE if size < _MIDDLE else rounded(size, _PIECE)
+        size = _FOR_SMALL if is_small else _FOR_MIDDLE if size < _MIDDLE else rounded(size)
         segment: list[Piece] = []
         segment.append(Piece(size, segment))
         self._segments[is_small].append(segment)
@@ -57,6 +57,6 @@ class TorchMemory:
         return segment[0]
 
 
-def rounded(num_bytes: int, step: int = _PIECE) -> int:
+def rounded(num_bytes: int, step: int = PIECE) -> int:
     """Up."""
     return -(-num_bytes // step) * step

@@ -241,3 +241,27 @@ def test_suspects_are_told_once(tmp_path: Path) -> None:
     assert told == [([7], True), ([], True)]
     caller.close(0)
     process._socket.close(0)
+
+
+def test_messages_are_taken_until_the_next_step_is_to_be_planned(tmp_path: Path) -> None:
+    switchboard = ledger_switchboard(Tenths)
+    engine, ledger = switchboard.engine, switchboard.engine.runner
+    assert isinstance(ledger, Tenths)
+    engine.clock, ledger.depth = ledger.clock, 2
+    process = EngineProcess(f"ipc://{tmp_path}/engine", switchboard, viewed(engine), info_of(switchboard))
+    switchboard.submit(b"a", submit(1, [1, 2], SamplingParams(max_tokens=100)))
+    for _ in range(40):
+        process._step()
+    clock = engine.clock = HalfMillisecondClock()
+    clock.advance_to(ledger.clock.now())
+    caller = zmq.Context.instance().socket(zmq.DEALER)
+    caller.connect(f"ipc://{tmp_path}/engine")
+    for key in range(2, 202):
+        caller.send(msgspec.msgpack.encode(submit(key, [key], SamplingParams(max_tokens=2))))
+    assert process._socket.poll(5_000)
+    moment = engine.plan_at
+    assert moment - clock.now() > 2 * TAKE_S
+    process._take(1_000)
+    assert moment <= clock.now() < moment + TAKE_S
+    caller.close(0)
+    process._socket.close(0)

@@ -44,6 +44,7 @@ _PENALTY = np.dtype(
     ]
 )  # fmt: skip
 _CHANGE = np.dtype([("row", np.int32), ("token", np.int32), ("added", np.float32)])
+MAX_PENALISED = 64  # rows that are penalised at once: bounds the memory of their counts
 DRAW_WIDTH, PENALTY_WIDTH, CHANGE_WIDTH = (kind.itemsize // 4 for kind in (_DRAW, _PENALTY, _CHANGE))
 
 

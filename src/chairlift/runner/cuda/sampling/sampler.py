@@ -19,7 +19,7 @@ from torch import Tensor
 from chairlift.runner.cuda.sampling.draw import draw_kernel
 from chairlift.runner.cuda.sampling.mask import mask_kernel
 from chairlift.runner.cuda.sampling.penalties import change_kernel, count_kernel, penalise_kernel
-from chairlift.runner.cuda.sampling.rows import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, SamplingRows
+from chairlift.runner.cuda.sampling.rows import CHANGE_WIDTH, DRAW_WIDTH, MAX_PENALISED, PENALTY_WIDTH, SamplingRows
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.machine.to_device import to_device
@@ -29,7 +29,6 @@ from chairlift.runner.sampling.scores import Measure, measure
 from chairlift.runner.sampling.table import MAX_ATTEMPTS, SAMPLE
 from chairlift.runner.torch.ops import TorchOps
 
-_MAX_PENALISED = 64  # rows that are penalised at once: bounds the memory of their counts
 _STRETCH = 1024  # tokens that one program counts
 _CHANGES = 128  # that one program makes
 _MASKED = 4096  # logits that one program looks at
@@ -87,11 +86,11 @@ class CudaSampler:
     def _penalise(self, penalties: Tensor, longest: int, logits: Tensor) -> None:
         vocab = logits.shape[1]
         if self._counts is None:
-            zeros = partial(torch.zeros, _MAX_PENALISED, vocab, dtype=torch.int32, device=logits.device)
+            zeros = partial(torch.zeros, MAX_PENALISED, vocab, dtype=torch.int32, device=logits.device)
             self._counts = with_room(zeros)
         context = (self._tables, self._cached_tokens, self._counts, self._tables.shape[1], vocab)
         sizes = {"WIDTH": PENALTY_WIDTH, "SIZE": self._cached_tokens.shape[1], "BLOCK": _STRETCH}
-        for part in penalties.split(_MAX_PENALISED):
+        for part in penalties.split(MAX_PENALISED):
             grid = (len(part), triton.cdiv(longest, _STRETCH))
             count_kernel[grid](part, *context, **sizes)
             penalise_kernel[grid](logits, part, *context, **sizes)
