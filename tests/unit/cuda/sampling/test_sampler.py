@@ -50,7 +50,7 @@ class Texts:
 
 @pytest.mark.parametrize("length", [3, 11, 60])
 def test_logits_are_shaped_as_the_sampler_shapes_them(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "_MAX_PENALISED", 2)
+    monkeypatch.setattr(sampler, "MAX_PENALISED", 2)
     monkeypatch.setattr(sampler, "_STRETCH", 16)
     more = {"temperature": 0.0, "stop_ids": STOPS}
     texts = Texts(
