@@ -33,6 +33,7 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
 
 _CONTEXT = 600  # tokens of a decode's prompt
+_STEP_TOKENS = 4096
 _WARM, _TIMED = 8, 32  # steps
 
 
@@ -46,7 +47,7 @@ def begun(gpu: GpuEngine, num_decodes: int) -> Engine:
     engine = gpu.engine(Fcfs(), [])
     for number in range(num_decodes):
         engine.add((request(number + 1, _CONTEXT, 2000),))
-    for _ in range(30):
+    for _ in range(20 + num_decodes * _CONTEXT // _STEP_TOKENS):
         engine.step()
     return engine
 
@@ -144,7 +145,7 @@ def main() -> None:
     parser.add_argument("--profile", type=int)
     parser.add_argument("--kernels", type=int)
     args = parser.parse_args()
-    gpu = GpuEngine(SHAPES[args.shape], max_running=256, max_step_tokens=4096)
+    gpu = GpuEngine(SHAPES[args.shape], max_running=args.decodes + 192, max_step_tokens=_STEP_TOKENS)
     if args.profile is not None:
         profiler = cProfile.Profile()
         mixed_steps(gpu, args.decodes, args.profile, lambda submit: profiler.runcall(submit))
