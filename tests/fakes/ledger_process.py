@@ -14,8 +14,8 @@ from pathlib import Path
 
 from chairlift.core.engine import Engine
 from chairlift.core.plan import StepPlan
-from chairlift.core.ports import Observer
 from chairlift.core.request import Request
+from chairlift.core.routing.queued import QueuedWork
 from chairlift.live.moving.fetch import Fetcher
 from chairlift.live.moving.moves import Moves
 from chairlift.live.moving.shelf import Shelf
@@ -89,8 +89,9 @@ class _Poisonable(LedgerRunner):
         super().submit(plan)
 
 
-class _Doorkeeper(Observer):
+class _Doorkeeper(QueuedWork):
     def added(self, samples: tuple[Request, ...], now: float) -> None:
+        super().added(samples, now)
         if any(BAD_AT_DOOR in request.prompt for request in samples):
             os.kill(os.getpid(), signal.SIGBUS)
 
@@ -118,8 +119,10 @@ def main(address: str, *public: str) -> None:
     endpoint = (public[0], Curve(public[1])) if public else None
     switchboard.moves = _moves(engine, Path(address.removeprefix("ipc://")), *public[1:])
     engine.runner = NotedRunner(engine.runner, note, switchboard.keys_of)
-    engine.observer = _Doorkeeper()
-    EngineProcess(address, switchboard, viewed(engine), info_of(switchboard), note=note, public=endpoint).run()
+    engine.observer = queued = _Doorkeeper()  # type: ignore[abstract]  # what it does not override does nothing
+    EngineProcess(
+        address, switchboard, viewed(engine), info_of(switchboard), note=note, public=endpoint, queued=queued
+    ).run()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def test_every_figure_stands_in_its_source_and_the_picture_is_theirs() -> None:
 
 def test_a_figure_nobody_measured_is_found() -> None:
     chart = load_benchmark("readme/speed_chart")
-    assert chart.unfounded({**GROUPS[0], "bars": {"chairlift": "4.70", "another": "0.123"}}) == ["0.123"]
+    assert chart.unfounded({**GROUPS[0], "bars": {**GROUPS[0]["bars"], "another": "0.123"}}) == ["0.123"]
 
 
 def test_less_time_is_a_longer_bar() -> None:

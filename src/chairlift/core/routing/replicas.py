@@ -7,6 +7,8 @@ before a new request's own, and a share for each running request, whose decodes 
 import heapq
 import math
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from chairlift.core.routing.prefixes import KnownPrefixes
 
@@ -46,9 +48,26 @@ class Replicas:
         self.open = self.open | bit if is_open else self.open & ~bit
         self._weigh(replica)
 
+    def least_load(self) -> float:
+        """Infinite where all are closed."""
+        return min(self._loads, default=math.inf) if self.count <= _FEW else self._loads[self._lightest()]
+
     def tell(self, replica: int, num_queued: int, num_running: int) -> None:
         self.queued[replica], self.running[replica] = num_queued, num_running
         self._weigh(replica)
+
+    def add(self, replica: int, num_queued: int) -> None:
+        """What was sent there, or taken from there, since it was told."""
+        self.tell(replica, max(0, self.queued[replica] + num_queued), self.running[replica])
+
+    @contextmanager
+    def tried(self) -> Iterator[None]:
+        """Queues are afterwards as they were before."""
+        before = list(self.queued)
+        yield
+        for replica, queued in enumerate(before):
+            if self.queued[replica] != queued:
+                self.tell(replica, queued, self.running[replica])
 
     def _weigh(self, replica: int) -> None:
         amount = self.queued[replica] + RUNNING_TOKENS * self.running[replica]

@@ -21,7 +21,15 @@ class Asked(NamedTuple):
 
 class Router(ABC):
     needs_hashes: ClassVar[bool] = False  # whether it looks at prefixes: hashing a prompt takes time
+    rebalance: float = 0.0  # seconds between two looks for requests that had better wait elsewhere; 0: none
 
     @abstractmethod
     def choose(self, asked: Asked, among: int, replicas: Replicas) -> int:
         """One of `among`, the bits of the replicas that may take the request; never empty."""
+
+
+def looks_s(rebalance: float) -> float:
+    """A rule's parameter of that name."""
+    if not (rebalance == 0 or 0.05 <= rebalance <= 60):
+        raise ValueError("rebalance must be 0, or from 0.05 to 60 seconds")
+    return rebalance

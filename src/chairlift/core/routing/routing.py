@@ -44,19 +44,36 @@ class Routing:
         """The replica of `among` (bits, not empty) for a request with these known tokens, which is sent there.
         `num_moved`: leading tokens that need not be computed anywhere. `hashes`: of their spans, if they were made.
         Replicas that have its adapter are preferred."""
-        if not hashes and self.needs_hashes(among):
-            hashes = span_hashes(packed(tokens), self.span, salt)
-        replicas = self.replicas
-        if adapter:
-            among = self._homes.among(adapter, among, replicas)
-        chosen = self._choose(Asked(len(tokens), self.span, hashes, user), among)
+        asked, among = self._asked(tokens, salt, user, adapter, among, hashes)
+        chosen = self._choose(asked, among)
         if adapter:
             self._homes.add(adapter, chosen)
-        replicas.prefixes.expect(chosen, hashes)
+        self.replicas.prefixes.expect(chosen, asked.hashes)
         amount = work(len(tokens)) - work(num_moved)
         self._sent[chosen].append(amount)
-        replicas.tell(chosen, replicas.queued[chosen] + amount, replicas.running[chosen])
+        self.replicas.add(chosen, amount)
         return chosen
+
+    def choose(
+        self, tokens: Sequence[int], salt: str, user: str, adapter: int, among: int, hashes: Sequence[bytes]
+    ) -> int:
+        """Where `route` would send a request."""
+        return self._choose(*self._asked(tokens, salt, user, adapter, among, hashes))
+
+    def _asked(
+        self, tokens: Sequence[int], salt: str, user: str, adapter: int, among: int, hashes: Sequence[bytes]
+    ) -> tuple[Asked, int]:
+        """What the rule is asked, and among which replicas."""
+        if not hashes and self.needs_hashes(among):
+            hashes = span_hashes(packed(tokens), self.span, salt)
+        if adapter:
+            among = self._homes.among(adapter, among, self.replicas)
+        return Asked(len(tokens), self.span, hashes, user), among
+
+    @property
+    def rebalance_s(self) -> float:
+        """Between two looks of `Rebalancing`; 0: none."""
+        return self._router.rebalance
 
     def needs_hashes(self, among: int) -> bool:
         """Whether the rule looks at prefixes to choose among these replicas."""

@@ -17,6 +17,7 @@ import asyncio
 import itertools
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,7 @@ from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.news import PrefixChanges
+from chairlift.core.routing.rebalancing import Rebalancing, Waiting
 from chairlift.core.routing.replicas import members
 from chairlift.core.routing.roles import Role
 from chairlift.core.routing.router import Router
@@ -48,7 +50,7 @@ from chairlift.live.wire.roster import Roster
 from chairlift.live.wire.service_told import ServiceTold
 from chairlift.live.wire.watched import Watched
 
-DEATH, DRAIN, ROLE = "death", "drain", "role"  # why requests move
+DEATH, DRAIN, ROLE, REBALANCE = "death", "drain", "role", "rebalance"  # why requests move
 _log = logging.getLogger(__name__)
 
 # What the engine of a replica that died was busy with; None while it is not known how it ended.
@@ -75,6 +77,7 @@ class EngineClient:
         self._name = name.encode()
         self._is_cluster = is_cluster
         self._routing = Routing(router or LeastLoaded(), len(addresses))
+        self._rebalancing = Rebalancing(self._routing)
         self._links = [self._link(replica, address, None, replica) for replica, address in enumerate(addresses)]
         self._looks = Looks([partial(look, replica) for replica in range(len(addresses))], self._judge)
         self._left: set[int] = set()  # places of replicas that were removed
@@ -241,10 +244,12 @@ class EngineClient:
                     generation.put(output)
             if self._roster.is_prefill(replica):
                 self._hand_over(replica, message)
+            if len(self._links) > 1:
+                self._rebalance(replica)
         elif isinstance(message, messages.Moved):
             generation = self._generations.get(message.key)
             if generation is not None:
-                self._resume(generation, generation.moving or DRAIN, message.ticket)
+                self._resume(generation, generation.moving or REBALANCE, message.ticket)
         elif isinstance(message, messages.Unloaded):
             self._unloads.hear(replica, message.adapter)
         elif isinstance(message, messages.Prefixes):
@@ -349,6 +354,24 @@ class EngineClient:
                 continue
             if not self._takers(generation) >> replica & 1:
                 self._move(generation, replica, ROLE)
+
+    def _rebalance(self, replica: int) -> None:
+        """Asks a replica for requests that wait there and had better wait elsewhere; each once."""
+        info = self._links[replica].info
+        if info is None or not self._rebalancing.is_due(replica, info.limits.max_step_tokens, time.monotonic()):
+            return
+        there = [each for each in self._generations.values() if each.replica == replica and not each.num_made]
+        waiting = [each for each in there if not each.is_recalled and each.may_move]
+        under_way = [len(each.prompt) for each in there if each.is_recalled]
+
+        def find(index: int) -> Waiting:
+            each = waiting[index]
+            attributes, takers = each.attributes, self._takers(each)
+            return Waiting(each.prompt, attributes.prefix_root, attributes.user, attributes.adapter, takers)
+
+        for index in self._rebalancing.leaving(replica, [len(each.prompt) for each in waiting], find, under_way):
+            waiting[index].is_recalled = True
+            self._send(replica, messages.Recall(waiting[index].key))
 
     def _resume(self, generation: Generation, why: str = DEATH, ticket: Ticket | None = None) -> None:
         """Sends a request with the tokens it has to a replica that takes it, under a new key. `ticket`: for keys and

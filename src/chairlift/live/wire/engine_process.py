@@ -223,6 +223,9 @@ class EngineProcess:
         elif isinstance(message, messages.Move):
             if not self._switchboard.move(front_end, message):
                 self._let_go(front_end, message.key, None)
+        elif isinstance(message, messages.Recall):
+            if self._switchboard.is_untouched(front_end, message.key):
+                self._let_go(front_end, message.key, None)
         elif isinstance(message, messages.Unload):
             self._unloading.setdefault(message.adapter, []).append(front_end)
         elif isinstance(message, messages.Proven):

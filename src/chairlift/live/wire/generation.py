@@ -52,7 +52,7 @@ class Generation:
 
     __slots__ = (
         "_asked", "_client", "_held", "_is_held", "_listener", "_lost", "_num_before", "_open", "_submit", "_suspicion",
-        "_tokens", "fingerprint", "is_judged", "key", "moving", "num_made", "replica",
+        "_tokens", "fingerprint", "is_judged", "is_recalled", "key", "moving", "num_made", "replica",
     )  # fmt: skip
 
     def __init__(self, client: Wire, submit: Submit, listener: Listener) -> None:
@@ -63,6 +63,7 @@ class Generation:
         self.replica: int | None = None  # where it is; None: nowhere, it waits for one
         self.fingerprint: str | None = None  # of the first
         self.moving: str | None = None  # why it was asked to leave its replica, until that has let go of it
+        self.is_recalled = False  # it was asked once to leave a replica before it began
         self.is_judged = False  # it stays with a replica that died, and was blamed for that
         self._num_before = 0  # tokens that came before it was sent to this replica
         self._asked = time.monotonic()
@@ -135,6 +136,10 @@ class Generation:
     @property
     def attributes(self) -> Attributes:
         return self._submit.attributes
+
+    @property
+    def prompt(self) -> list[int]:
+        return self._submit.prompt
 
     @property
     def known_tokens(self) -> list[int]:

@@ -4,7 +4,8 @@ Front end to engine: `Hello` once, then `Submit` and `Abort`. Engine to front en
 one `Step` per step and front end with all of its outputs. A request is named by a key that its front end chose; its n
 samples by their index. A front end with an open live page sends `Watch` and gets a `Snapshot` a second. Where there are
 several replicas, `Step` tells the load too, `Prefixes` what is cached, `Told` figures for operators; `Move` and `Moved`
-take a request to another. `Unload` is answered by `Unloaded` once no request has the adapter.
+take a request to another, `Recall` one that has not begun. `Unload` is answered by `Unloaded` once no request has the
+adapter.
 """
 
 import dataclasses
@@ -54,6 +55,12 @@ class Move(msgspec.Struct, tag=True, array_like=True, frozen=True):
 
     key: int
     is_forced: bool = False
+
+
+class Recall(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """A request is to go on in another engine, unless it has begun: answered by `Moved`, or not at all."""
+
+    key: int
 
 
 class Moved(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -185,7 +192,7 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     clock: float = 0.0  # the engine's monotonic clock when this was sent, which is another on another machine
 
 
-ToEngine = Hello | Submit | Abort | Move | Unload | Proven | Watch | Explain | AskPrefixes | Drain | Elsewhere
+ToEngine = Hello | Submit | Abort | Move | Recall | Unload | Proven | Watch | Explain | AskPrefixes | Drain | Elsewhere
 FromEngine = Ready | Step | Told | Moved | Unloaded | Prefixes | Draining | Snapshot | Explained
 
 

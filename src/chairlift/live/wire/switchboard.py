@@ -138,6 +138,11 @@ class Switchboard:
         self.moves.leave(front_end, message.key, request)
         return True
 
+    def is_untouched(self, front_end: FrontEnd, key: int) -> bool:
+        """Whether a request waits for its first step."""
+        submission, scheduler = self._submissions.get((front_end, key)), self.engine.scheduler
+        return submission is not None and any(request in scheduler.waiting for request in submission.requests)
+
     def take_exported(self) -> list[Exported]:
         exported, self._exported = self._exported, []
         return exported

@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.core.ids import RequestId
 from chairlift.core.request import Request
 from chairlift.core.routing.hashes import span_hashes, span_of
+from chairlift.core.routing.rebalancing import Rebalancing, Waiting
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.service import FleetService, period_s
@@ -60,6 +62,8 @@ class ReplicaRun:
         self._span = span_of(example.limits.block_size)
         self._has_news = router.needs_hashes
         self.routing = Routing(router, num_slots, self._span, seed)
+        self._rebalancing = Rebalancing(self.routing)
+        self._recalled: set[RequestId] = set()  # requests that have left a replica before they began
         self.replicas: list[Replica | None] = [None] * num_slots
         self._roles = split.roles
         self._moves = Moves(split, self.replicas, self._go_on, self._push)
@@ -146,6 +150,7 @@ class ReplicaRun:
         replica.wake(now)
         self._tell(index, replica)
         self._moves.step_ended(index, replica, self.routing.replicas.open, now)
+        self._rebalance(index, replica, now)
         self._fill(concurrency, now)
         if replica.wake_at == NEVER:
             replica.act()
@@ -196,6 +201,30 @@ class ReplicaRun:
         self._num_live -= 1
         self.timeline.moved(request.id, now)
         self._route(request, now, now)
+
+    def _rebalance(self, index: int, replica: Replica, now: float) -> None:
+        """Has requests that wait in a replica go where they had better wait; each once."""
+        if not self._rebalancing.is_due(index, replica.engine.scheduler.limits.max_step_tokens, now):
+            return
+        requests = [each.request for each in replica.engine.scheduler.waiting.values()]
+        fresh = [request for request in requests if not request.output and request.id not in self._recalled]
+        among = self._roles.takers(self.routing.replicas.open, has_made=False)
+        needs_hashes = self.routing.needs_hashes(among)
+
+        def find(index: int) -> Waiting:
+            request = fresh[index]
+            hashes = self._hashes(request) if needs_hashes else ()
+            return Waiting(request.prompt, request.attributes.prefix_root, request.attributes.user, 0, among, hashes)
+
+        chosen = self._rebalancing.leaving(index, [len(request.prompt) for request in fresh], find)
+        left = [replica.let_go(fresh[index].id, 0, now) for index in chosen]
+        if left:
+            self._tell(index, replica)
+        for request in left:
+            assert request is not None
+            self._recalled.add(request.id)
+            self.timeline.moved(request.id, now)
+            self._route(request, now, now)
 
     def _hashes(self, request: Request) -> list[bytes]:
         """Of its prompt's spans, made once for the router and for the news of its replica."""

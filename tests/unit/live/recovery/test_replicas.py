@@ -13,7 +13,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire.client import EngineClient
-from chairlift.live.wire.messages import Drain, Draining, EngineInfo, Ready
+from chairlift.live.wire.messages import Drain, Draining, EngineInfo, Moved, Output, Ready, Recall, Step, Submit
 from fakes.heard import Heard, joined
 from fakes.ledger_process import BAD_AT_DOOR, POISON, Restarted, note_at
 from fakes.patience import until
@@ -156,6 +156,31 @@ async def test_a_drained_replica_is_left_and_taken_again(tmp_path: Path) -> None
         assert world.num_deaths == [0, 0]
 
 
+@pytest.mark.parametrize("kills", [0, 2])
+async def test_requests_that_wait_go_to_a_replica_that_has_become_free(tmp_path: Path, kills: int) -> None:
+    rng = random.Random(kills)
+    params = [SamplingParams(max_tokens=LONG, seed=i, n=1 + i % 2) for i in range(80)]
+    prompts = [[rng.randrange(POISON) for _ in range(300)] for _ in params]
+    moved: list[tuple[str, bool]] = []
+    async with fleet(tmp_path, 2, "least-loaded:rebalance=0.05") as world:
+        for client in world.clients:
+            client.on_moved = lambda why, with_kv: moved.append((why, with_kv))
+        assert world.clients[0].drain(1, is_on=True)
+        await until(lambda: all(client._roster.is_drained(1) for client in world.clients))
+        heard = [Heard(world.clients[i % 2], *each) for i, each in enumerate(zip(prompts, params, strict=True))]
+        assert replicas_of(heard) == {0}
+        assert world.clients[0].drain(1, is_on=False)
+        await until(lambda: ("rebalance", False) in moved)
+        for kill in range(kills):
+            world.engines[1 - kill].kill()
+            await until(lambda kill=kill: not world.is_ready(1 - kill))
+            await until(lambda kill=kill: world.is_ready(1 - kill))
+        assert {("rebalance", False)} <= set(moved)
+        for each, prompt, param in zip(heard, prompts, params, strict=True):
+            await check(each, prompt, param)
+        assert sum(world.num_deaths) == kills
+
+
 async def test_when_all_replicas_drain_requests_stay(tmp_path: Path) -> None:
     async with fleet(tmp_path, 2) as world:
         params = SamplingParams(max_tokens=LONG, seed=1)
@@ -189,6 +214,24 @@ def muted(folder: Path, left: dict[int, InterruptedWork]) -> tuple[EngineClient,
     for replica, link in enumerate(links):
         client._hear(replica, Ready(link.info))
     return client, links
+
+
+async def test_only_the_last_of_the_queue_is_asked_to_leave_and_only_once(tmp_path: Path) -> None:
+    client, links = muted(tmp_path, {})
+    client._hear(1, Draining(True))
+    heard = [Heard(client, [i] * 30, ENDLESS) for i in range(40)]
+    client._hear(1, Draining(False))
+    keys = [each.generation.key for each in heard]
+    outputs = [Output(keys[39], 0, 7)]
+    for look in range(4):
+        client._rebalancing._next.clear()
+        client._hear(0, Step(outputs if look == 0 else [], 4, 36, queued=36 * 30, num_taken=40))
+    asked = [message.key for message in links[0].sent if isinstance(message, Recall)]
+    assert asked == keys[:-1][::-1][:20]  # half of the load: 36 prompts of 30 tokens, and 4 that run
+    client._hear(0, Moved(asked[0]))
+    assert heard[38].generation.replica == 1
+    assert heard[38].generation.key not in keys
+    assert [message.prompt for message in links[1].sent if isinstance(message, Submit)] == [[38] * 30]
 
 
 async def test_a_drained_replica_whose_engine_dies_is_drained_again(tmp_path: Path) -> None:

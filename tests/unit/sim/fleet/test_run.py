@@ -19,9 +19,11 @@ from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.routing.replicas import members
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
+from chairlift.sim.fleet.changes import Change, Changes, FleetEvent
 from chairlift.sim.fleet.run import ReplicaRun
 from chairlift.sim.frontends import Frontends
 from chairlift.sim.simulate import simulate
+from chairlift.telemetry.report import Report
 from chairlift.telemetry.timeline import Timeline
 
 COST = CostModel(linear=((1, 0.01), (8, 0.02)), chunk_s=0.001, start_row_s=0.0005)
@@ -100,3 +102,21 @@ def test_a_queue_counts_only_what_is_left() -> None:
     (_, request), *_ = arriving(1)
     queued.added((request,), 0.0)
     assert queued.amount == len(request.prompt)
+
+
+def test_requests_that_wait_go_to_a_replica_that_comes() -> None:
+    def served(router: str, seed: int) -> tuple[Report, ReplicaRun]:
+        changes = Changes((FleetEvent(0.0, Change.LOSE, 1), FleetEvent(0.4, Change.ADD, 1)))
+        run = ReplicaRun(partial(scheduler, seed), 2, make_router(router), COST, 1 + seed % 2, seed, changes)
+        at_once = [(0.0, request) for _, request in arriving(seed)]
+        run.run(iter(at_once))
+        return run.timeline.report(), run
+
+    for seed in range(20):
+        (stay, left), (go, took) = served("prefix:rebalance=0", seed), served("prefix:rebalance=0.05", seed)
+        assert stay.finished == go.finished == go.requests == 40
+        assert [replica.num_taken for replica in left.replicas if replica is not None] == [40, 0]
+        taken = [replica.num_taken for replica in took.replicas if replica is not None]
+        assert taken[0] == 40
+        assert 5 <= taken[1] == go.moves <= 28
+        assert go.total_s < 0.9 * stay.total_s

@@ -8,18 +8,20 @@ elsewhere. Of equal ones the replica that has more of the prompt is taken, so re
 """
 
 from chairlift.core.routing.replicas import Replicas
-from chairlift.core.routing.router import Asked, Router
+from chairlift.core.routing.router import Asked, Router, looks_s
 from chairlift.core.routing.work import work
 
 
 class Prefix(Router):
     needs_hashes = True
 
-    def __init__(self, weight: float = 1.0) -> None:
-        """`weight`: what a cached token counts as; above 1 prefixes stay together even where the queue is longer."""
+    def __init__(self, weight: float = 1.0, rebalance: float = 0.25) -> None:
+        """`weight`: what a cached token counts as; above 1 prefixes stay together even where the queue is longer.
+        `rebalance`: as of `least-loaded`."""
         if weight < 0:
             raise ValueError("weight must not be below 0")
         self._weight = weight
+        self.rebalance = looks_s(rebalance)
 
     def choose(self, asked: Asked, among: int, replicas: Replicas) -> int:
         chosen, least = -1, float("inf")
