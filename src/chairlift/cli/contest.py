@@ -98,7 +98,7 @@ def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
 
     let_threads_sleep()
     from chairlift.contest.accuracy import NUM_PROMPTS, ContestSubject, ServedContestSubject
-    from chairlift.verify.contest_objects import add_objects
+    from chairlift.contest.objects import add_objects
     from chairlift.verify.opened import PromptSpec
     from chairlift.verify.store import against_folder, save
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chairlift.contest import objects
 from chairlift.core.errors import InvalidConfig
 from chairlift.telemetry import logit_files
 from chairlift.telemetry.logit_files import Name
-from chairlift.verify import contest_objects
 from fakes import contest_gates
 
 Gate = Callable[[Path, Path], int]
 NAMES = [Name("1.020355.0915.0278.0", 100), Name("1.020355.0915.0278.0", 200), Name("1", 0), Name("1", 0)]
 GATES = [
-    (contest_gates.first, contest_objects.FOLDER),
+    (contest_gates.first, objects.FOLDER),
     (contest_gates.second, logit_files.FOLDER),
     (contest_gates.third, logit_files.FOLDER),
 ]
@@ -28,7 +28,7 @@ def stored(folder: Path, off: float = 0.0) -> Path:
         row = np.linspace(index, 9, 50, dtype=np.float32)
         row[-1] += off * (index == 3)
         logit_files.write(logit_files.path_of(folder, index, name), row)
-    contest_objects.add_objects(folder)
+    objects.add_objects(folder)
     return folder
 
 
@@ -67,7 +67,7 @@ def test_each_release_judges_a_run_by_tensors_of_the_contest(
 
 
 def test_objects_name_nothing_but_the_standard_library_and_the_front_of_numpy(tmp_path: Path) -> None:
-    path = next((stored(tmp_path / "run") / contest_objects.FOLDER).iterdir())
+    path = next((stored(tmp_path / "run") / objects.FOLDER).iterdir())
     assert b"_core" not in path.read_bytes() and b"chairlift" not in path.read_bytes()
     with pytest.raises(InvalidConfig, match="compare with the file_npy that lies beside it"):
         logit_files.read(path)
