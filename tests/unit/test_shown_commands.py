@@ -10,7 +10,7 @@ import pytest
 from chairlift.cli.inputs.flags import flags_of
 from chairlift.cli.main import _parser
 from chairlift.config.options.resolve import OPTIONS
-from chairlift.config.options.values import existing_path, named_folders
+from chairlift.config.options.values import existing_folder, existing_path, named_folders
 from fakes.shown_commands import ROOT, Command, all_commands, inline_commands
 from fakes.shown_reasons import OWN_TESTS, REASONS, own_test, reason
 
@@ -58,6 +58,8 @@ def _make(parse: object, value: object) -> None:
     """The files that an option has to find."""
     if parse is existing_path:
         Path(str(value)).touch()
+    elif parse is existing_folder:
+        Path(str(value)).mkdir()
     elif parse is named_folders:
         assert isinstance(value, list)
         for each in value:

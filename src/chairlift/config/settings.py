@@ -21,6 +21,7 @@ from chairlift.config.options.values import (
     Parser,
     boolean,
     cluster_address,
+    existing_folder,
     existing_path,
     folder_path,
     named_folders,
@@ -152,7 +153,7 @@ class Settings:
         "LoRA adapter that peft has saved, a folder or a name on the hub, served under this name; may be given several "
         "times",
     )  # fmt: skip
-    lora_dir: Path | None = _model(None, existing_path, "DIR", "folder of LoRA adapters, each a folder by its name")
+    lora_dir: Path | None = _model(None, existing_folder, "DIR", "folder of LoRA adapters, each a folder by its name")
     max_loras: int = _model(8, whole(1, 1024), "N", "LoRA adapters on the device at once")
     max_lora_rank: int = _model(64, whole(1, 1024), "N", "highest rank of a LoRA adapter")
     lora_memory: int = _model(

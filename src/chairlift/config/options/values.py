@@ -52,6 +52,12 @@ def existing_path(value: object) -> Path:
     return path
 
 
+def existing_folder(value: object) -> Path:
+    if not (path := _path(value)).is_dir():
+        raise ValueError("must be an existing folder")
+    return path
+
+
 def named_folders(value: object) -> tuple[tuple[str, Path], ...]:
     """NAME=PATH, several of them in a list, or a map of names to paths; a path is a folder or a name on the hub."""
     if isinstance(value, dict):

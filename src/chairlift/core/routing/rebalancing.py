@@ -1,12 +1,14 @@
 """Which requests that wait in a replica had better wait in another, because more is known now than when they came.
 
-    A has 20,000 tokens in its queue; B comes, with none    ->  the last of A's requests, 10,000 tokens at most, go to B
+    A and B have 30,000 tokens before them; C comes, with none  ->  the last of A and of B, 10,000 tokens each, go to C
 
 A replica with much more before it than another is looked at now and then, and the last of its requests are routed anew
-by the same rule, as if each had just come. Several front ends each move their own part of the queue. Always: never more
-than makes the loads equal, and nothing for a rule that does not rebalance (`Router.rebalance`). Knows no clock.
+by the same rule, which sees them as cached where they are and so rather leaves them there. Always: a replica gives away
+no more than it has above the mean, and each front end its own part of that, for none knows what the others give. Rules
+that do not rebalance (`Router.rebalance`) move nothing. Knows no clock.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -14,7 +16,8 @@ from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.work import work
 
 _LEAST_GAP = 4  # steps full of prompts: a request that moves waits for the end of a step there
-_MAX_ROUTED = 16  # requests at a look: a long prompt takes a millisecond to hash
+_MAX_ROUTED = 16  # requests at a look
+_MAX_TOKENS = 65_536  # of these: hashing takes some 0.1 us for each
 
 
 class Waiting(NamedTuple):
@@ -32,42 +35,70 @@ class Rebalancing:
     def __init__(self, routing: Routing) -> None:
         self._routing = routing
         self._next: dict[int, float] = {}  # when to look at each replica again
+        self._now = 0.0  # of the last look
+        self._others: deque[tuple[float, int, int]] = deque()  # (until when, replica, work) that other front ends send
 
-    def is_due(self, replica: int, step_tokens: int, now: float) -> bool:
-        """Whether to ask what had better leave a replica, whose steps have so many tokens at most. To be asked at each
-        word of it."""
+    def is_due(self, replica: int, now: float) -> bool:
+        """Whether to look at a replica. To be asked at each word of it."""
         period = self._routing.rebalance_s
         if not period or now < self._next.get(replica, 0.0):
             return False
         self._next[replica] = now + period
-        return self._gap(replica) >= _LEAST_GAP * step_tokens
+        self._now = now
+        while self._others and self._others[0][0] <= now:  # its word has it by now
+            self._others.popleft()
+        return True
 
-    def leaving(
-        self, replica: int, lengths: Sequence[int], find: Callable[[int], Waiting], under_way: Iterable[int] = ()
-    ) -> list[int]:
-        """Which of a front end's requests had better go elsewhere, the last first. `lengths`: their tokens, as they
-        were sent; `find` describes one. `under_way`: of those that were asked to leave and are still there."""
+    def has_much(self, replica: int, among: int, step_tokens: int) -> bool:
+        """Whether a replica has much more before it than another of `among`, those that may take its requests.
+        `step_tokens`: the most of a step there."""
         replicas = self._routing.replicas
-        works, asked = [work(length) for length in lengths], sum(map(work, under_way))
-        share = min(1.0, (sum(works) + asked) / max(1, replicas.queued[replica]))
-        room = share * self._gap(replica) / 2 - asked
-        found: list[int] = []
-        num_routed = 0
+        among &= replicas.open
+        if not among >> replica & 1:
+            return False
+        return replicas.load(replica) - replicas.least_load(among) >= _LEAST_GAP * step_tokens
+
+    def share(self, replica: int, lengths: Iterable[int]) -> float:
+        """What part of a replica's queue requests of so many tokens are."""
+        return min(1.0, sum(map(work, lengths)) / max(1, self._routing.replicas.queued[replica]))
+
+    def to_recall(
+        self,
+        replica: int,
+        among: int,
+        share: float,
+        lengths: Sequence[int],
+        find: Callable[[int], Waiting],
+        recalled: Iterable[int] = (),
+    ) -> list[tuple[int, int]]:
+        """Which of a front end's requests had better go elsewhere, and where. `share`: of the queue that is its own.
+        `lengths`: tokens of those that may, as they were sent; `find` describes one. `recalled`: of those called back
+        before that are still there."""
+        replicas = self._routing.replicas
+        works = [work(length) for length in lengths]
+        above = replicas.load(replica) - replicas.mean_load(among & replicas.open)
+        room = share * above - sum(map(work, recalled))
+        found: list[tuple[int, int]] = []
+        num_routed, tokens_left = 0, _MAX_TOKENS
         with replicas.tried():
+            for _, other, amount in self._others:
+                replicas.add(other, amount)
             for index in reversed(range(len(works))):
                 amount = works[index]
-                if amount > room or num_routed == _MAX_ROUTED:
+                if amount > room:
                     continue
-                num_routed += 1
+                num_routed, tokens_left = num_routed + 1, tokens_left - lengths[index]
+                if num_routed > _MAX_ROUTED or (tokens_left < 0 and num_routed > 1):
+                    break
                 replicas.add(replica, -amount)
                 chosen = self._routing.choose(*find(index))
-                replicas.add(chosen, amount)
-                if chosen != replica:
-                    room -= amount
-                    found.append(index)
-        return found
-
-    def _gap(self, replica: int) -> float:
-        """How much more it has before it than another; nothing for one that takes no requests."""
-        replicas = self._routing.replicas
-        return replicas.load(replica) - replicas.least_load() if replicas.open >> replica & 1 else 0.0
+                if chosen == replica:
+                    replicas.add(replica, amount)
+                    continue
+                by_others = round(amount / share) - amount  # they do likewise
+                self._others.append((self._now + self._routing.rebalance_s, chosen, by_others))
+                replicas.add(replica, -by_others)
+                replicas.add(chosen, amount + by_others)
+                room -= amount
+                found.append((index, chosen))
+        return found[::-1]

@@ -48,9 +48,15 @@ class Replicas:
         self.open = self.open | bit if is_open else self.open & ~bit
         self._weigh(replica)
 
-    def least_load(self) -> float:
-        """Infinite where all are closed."""
-        return min(self._loads, default=math.inf) if self.count <= _FEW else self._loads[self._lightest()]
+    def least_load(self, among: int) -> float:
+        """Of open replicas."""
+        if among == self.open and self.count > _FEW:
+            return self._loads[self._lightest()]
+        return min([self._loads[replica] for replica in members(among)])
+
+    def mean_load(self, among: int) -> float:
+        """Of open replicas."""
+        return sum([self._loads[replica] for replica in members(among)]) / among.bit_count()
 
     def tell(self, replica: int, num_queued: int, num_running: int) -> None:
         self.queued[replica], self.running[replica] = num_queued, num_running
@@ -64,10 +70,12 @@ class Replicas:
     def tried(self) -> Iterator[None]:
         """Queues are afterwards as they were before."""
         before = list(self.queued)
-        yield
-        for replica, queued in enumerate(before):
-            if self.queued[replica] != queued:
-                self.tell(replica, queued, self.running[replica])
+        try:
+            yield
+        finally:
+            for replica, queued in enumerate(before):
+                if self.queued[replica] != queued:
+                    self.tell(replica, queued, self.running[replica])
 
     def _weigh(self, replica: int) -> None:
         amount = self.queued[replica] + RUNNING_TOKENS * self.running[replica]

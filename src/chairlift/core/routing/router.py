@@ -25,10 +25,11 @@ class Router(ABC):
 
     @abstractmethod
     def choose(self, asked: Asked, among: int, replicas: Replicas) -> int:
-        """One of `among`, the bits of the replicas that may take the request; never empty."""
+        """One of `among`, the bits of the replicas that may take the request; never empty. With `rebalance`, a request
+        that waits is asked about again, and may stay where it is."""
 
 
-def looks_s(rebalance: float) -> float:
+def rebalance_period(rebalance: float) -> float:
     """A rule's parameter of that name."""
     if not (rebalance == 0 or 0.05 <= rebalance <= 60):
         raise ValueError("rebalance must be 0, or from 0.05 to 60 seconds")

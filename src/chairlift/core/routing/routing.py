@@ -86,7 +86,8 @@ class Routing:
                 raise ValueError(f"choose() named {chosen!r}, which cannot take the request")
         except Exception as error:
             self.failures.append(f"the router failed ({type(error).__name__}: {error})")
-            self._router = LeastLoaded()
+            rebalance, self._router = self._router.rebalance, LeastLoaded()
+            self._router.rebalance = rebalance
             return self._router.choose(asked, among, self.replicas)
         return chosen
 

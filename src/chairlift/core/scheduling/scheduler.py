@@ -99,6 +99,11 @@ class Scheduler:
         if progress is not None:
             self._running_set.cancel(progress, FinishReason.ABORT, "", now)
 
+    def is_new(self, request: RequestId) -> bool:
+        """Whether it waits for its first step."""
+        progress = self.waiting.get(request)
+        return progress is not None and not progress.num_preempted
+
     def leave(self, request: RequestId, now: float) -> None:
         """Have a request leave with its keys and values, before the next step. `Exported` tells when they lie in which
         blocks of the host, if they can be moved; abort it when they were read. An unknown id has already ended."""

@@ -59,8 +59,8 @@ class Quarantine:
     def move(self, front_end: FrontEnd, message: Move) -> bool:
         return self._switchboard.move(front_end, message)
 
-    def is_untouched(self, front_end: FrontEnd, key: int) -> bool:
-        return self._switchboard.is_untouched(front_end, key)
+    def is_new(self, front_end: FrontEnd, key: int) -> bool:
+        return self._switchboard.is_new(front_end, key)
 
     @property
     def reading(self) -> AdapterReading | None:

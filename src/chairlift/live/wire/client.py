@@ -250,6 +250,10 @@ class EngineClient:
             generation = self._generations.get(message.key)
             if generation is not None:
                 self._resume(generation, generation.moving or REBALANCE, message.ticket)
+        elif isinstance(message, messages.Kept):
+            generation = self._generations.get(message.key)
+            if generation is not None:
+                generation.recalled_to = None
         elif isinstance(message, messages.Unloaded):
             self._unloads.hear(replica, message.adapter)
         elif isinstance(message, messages.Prefixes):
@@ -356,21 +360,26 @@ class EngineClient:
                 self._move(generation, replica, ROLE)
 
     def _rebalance(self, replica: int) -> None:
-        """Asks a replica for requests that wait there and had better wait elsewhere; each once."""
+        """Calls requests back that wait in a replica and had better wait elsewhere; each once."""
         info = self._links[replica].info
-        if info is None or not self._rebalancing.is_due(replica, info.limits.max_step_tokens, time.monotonic()):
+        if info is None or not self._rebalancing.is_due(replica, time.monotonic()):
+            return
+        takers = self._roster.takers(info.fingerprint, False, len(self._links) - len(self._left))
+        if not self._rebalancing.has_much(replica, takers, info.limits.max_step_tokens):
             return
         there = [each for each in self._generations.values() if each.replica == replica and not each.num_made]
-        waiting = [each for each in there if not each.is_recalled and each.may_move]
-        under_way = [len(each.prompt) for each in there if each.is_recalled]
+        waiting = [each for each in there if not each.was_recalled and each.may_move]
+        recalled = [len(each.prompt) for each in there if each.recalled_to is not None]
 
         def find(index: int) -> Waiting:
             each = waiting[index]
             attributes, takers = each.attributes, self._takers(each)
             return Waiting(each.prompt, attributes.prefix_root, attributes.user, attributes.adapter, takers)
 
-        for index in self._rebalancing.leaving(replica, [len(each.prompt) for each in waiting], find, under_way):
-            waiting[index].is_recalled = True
+        share = self._rebalancing.share(replica, [len(each.prompt) for each in there])
+        lengths = [len(each.prompt) for each in waiting]
+        for index, target in self._rebalancing.to_recall(replica, takers, share, lengths, find, recalled):
+            waiting[index].recalled_to, waiting[index].was_recalled = target, True
             self._send(replica, messages.Recall(waiting[index].key))
 
     def _resume(self, generation: Generation, why: str = DEATH, ticket: Ticket | None = None) -> None:
@@ -380,17 +389,20 @@ class EngineClient:
             return
         if generation.replica is not None:
             self.on_moved(why, ticket is not None)
+        target = generation.recalled_to if why == REBALANCE else None
         generation.key, generation.replica = next(self._keys), None
         self._generations[generation.key] = generation
         message = generation.resumed()
         if message is not None:
-            self._place(generation, replace_fields(message, ticket=ticket), generation.known_tokens)
+            self._place(generation, replace_fields(message, ticket=ticket), generation.known_tokens, target)
 
-    def _place(self, generation: Generation, message: Submit, tokens: Sequence[int]) -> None:
-        """Sends a request to the replica that the router names; without one it waits."""
+    def _place(self, generation: Generation, message: Submit, tokens: Sequence[int], target: int | None = None) -> None:
+        """Sends a request to the target, or to the replica that the router names; without one it waits."""
         takers = self._takers(generation)
         if not takers:
             return
+        if target is not None:
+            takers = takers & self._routing.replicas.open & 1 << target or takers
         attributes = generation.attributes
         num_moved = 0 if message.ticket is None else message.ticket.num_tokens
         replica = self._routing.route(

@@ -224,8 +224,10 @@ class EngineProcess:
             if not self._switchboard.move(front_end, message):
                 self._let_go(front_end, message.key, None)
         elif isinstance(message, messages.Recall):
-            if self._switchboard.is_untouched(front_end, message.key):
+            if self._switchboard.is_new(front_end, message.key):
                 self._let_go(front_end, message.key, None)
+            else:
+                self._send(front_end, messages.Kept(message.key))
         elif isinstance(message, messages.Unload):
             self._unloading.setdefault(message.adapter, []).append(front_end)
         elif isinstance(message, messages.Proven):

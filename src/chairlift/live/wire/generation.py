@@ -52,7 +52,7 @@ class Generation:
 
     __slots__ = (
         "_asked", "_client", "_held", "_is_held", "_listener", "_lost", "_num_before", "_open", "_submit", "_suspicion",
-        "_tokens", "fingerprint", "is_judged", "is_recalled", "key", "moving", "num_made", "replica",
+        "_tokens", "fingerprint", "is_judged", "key", "moving", "num_made", "recalled_to", "replica", "was_recalled",
     )  # fmt: skip
 
     def __init__(self, client: Wire, submit: Submit, listener: Listener) -> None:
@@ -63,7 +63,8 @@ class Generation:
         self.replica: int | None = None  # where it is; None: nowhere, it waits for one
         self.fingerprint: str | None = None  # of the first
         self.moving: str | None = None  # why it was asked to leave its replica, until that has let go of it
-        self.is_recalled = False  # it was asked once to leave a replica before it began
+        self.recalled_to: int | None = None  # where it had better wait, until its replica has answered
+        self.was_recalled = False  # once is enough
         self.is_judged = False  # it stays with a replica that died, and was blamed for that
         self._num_before = 0  # tokens that came before it was sent to this replica
         self._asked = time.monotonic()
@@ -159,6 +160,7 @@ class Generation:
 
     def sent(self, replica: int, key: int) -> None:
         self.replica, self.key, self._num_before, self.moving = replica, key, self.num_made, None
+        self.recalled_to = None
 
     def blame(self, is_suspect: bool, is_alone: bool, was_killed: bool) -> bool:
         """An engine died, perhaps busy with this. True when that proves it guilty: it has failed."""

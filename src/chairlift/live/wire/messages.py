@@ -58,7 +58,13 @@ class Move(msgspec.Struct, tag=True, array_like=True, frozen=True):
 
 
 class Recall(msgspec.Struct, tag=True, array_like=True, frozen=True):
-    """A request is to go on in another engine, unless it has begun: answered by `Moved`, or not at all."""
+    """A request is to go on in another engine unless it has begun: answered by `Moved` or `Kept`."""
+
+    key: int
+
+
+class Kept(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """A request that was called back stays, or has ended."""
 
     key: int
 
@@ -193,7 +199,7 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
 
 
 ToEngine = Hello | Submit | Abort | Move | Recall | Unload | Proven | Watch | Explain | AskPrefixes | Drain | Elsewhere
-FromEngine = Ready | Step | Told | Moved | Unloaded | Prefixes | Draining | Snapshot | Explained
+FromEngine = Ready | Step | Told | Moved | Kept | Unloaded | Prefixes | Draining | Snapshot | Explained
 
 
 def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:

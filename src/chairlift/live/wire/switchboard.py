@@ -138,10 +138,10 @@ class Switchboard:
         self.moves.leave(front_end, message.key, request)
         return True
 
-    def is_untouched(self, front_end: FrontEnd, key: int) -> bool:
-        """Whether a request waits for its first step."""
+    def is_new(self, front_end: FrontEnd, key: int) -> bool:
+        """Whether a request waits for its first step; its samples do so together."""
         submission, scheduler = self._submissions.get((front_end, key)), self.engine.scheduler
-        return submission is not None and any(request in scheduler.waiting for request in submission.requests)
+        return submission is not None and any(map(scheduler.is_new, submission.requests))
 
     def take_exported(self) -> list[Exported]:
         exported, self._exported = self._exported, []

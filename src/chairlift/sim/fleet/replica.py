@@ -160,6 +160,7 @@ class Replica:
     def _end(self, progress: Progress, num_moved: int = 0) -> Request:
         """Ends a request here; what is left of it."""
         scheduler, request = self.engine.scheduler, progress.request
+        self.observer.happened(scheduler.take_events())  # of a plan in flight
         output = progress.tokens[len(request.prompt) :]
         ((left,),) = resume([replace(request, num_moved=num_moved)], {request.sample_index: output})
         scheduler.abort(request.id, self.clock.now())

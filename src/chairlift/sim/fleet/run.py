@@ -172,9 +172,9 @@ class ReplicaRun:
         self._route(request, now, now)
         self._next = next(self._feed, None)
 
-    def _route(self, request: Request, arrival: float, now: float) -> None:
-        """To a replica, or to those that wait for one."""
-        among = self._roles.takers(self.routing.replicas.open, bool(request.output))
+    def _route(self, request: Request, arrival: float, now: float, target: int = -1) -> None:
+        """To a replica, or to those that wait for one. `target`: the one it was called back for, as bits."""
+        among = self._roles.takers(self.routing.replicas.open, bool(request.output)) & target
         if not among:
             self._held.append((replace(request, num_moved=0), arrival, not request.output))
             return
@@ -204,27 +204,30 @@ class ReplicaRun:
 
     def _rebalance(self, index: int, replica: Replica, now: float) -> None:
         """Has requests that wait in a replica go where they had better wait; each once."""
-        if not self._rebalancing.is_due(index, replica.engine.scheduler.limits.max_step_tokens, now):
+        if not self._rebalancing.is_due(index, now):
             return
-        requests = [each.request for each in replica.engine.scheduler.waiting.values()]
+        scheduler, among = replica.engine.scheduler, self._roles.takers(self.routing.replicas.open, has_made=False)
+        if not self._rebalancing.has_much(index, among, scheduler.limits.max_step_tokens):
+            return
+        requests = [each.request for each in scheduler.waiting.values() if scheduler.is_new(each.id)]
         fresh = [request for request in requests if not request.output and request.id not in self._recalled]
-        among = self._roles.takers(self.routing.replicas.open, has_made=False)
         needs_hashes = self.routing.needs_hashes(among)
 
-        def find(index: int) -> Waiting:
-            request = fresh[index]
+        def find(number: int) -> Waiting:
+            request = fresh[number]
             hashes = self._hashes(request) if needs_hashes else ()
             return Waiting(request.prompt, request.attributes.prefix_root, request.attributes.user, 0, among, hashes)
 
-        chosen = self._rebalancing.leaving(index, [len(request.prompt) for request in fresh], find)
-        left = [replica.let_go(fresh[index].id, 0, now) for index in chosen]
+        lengths = [len(request.prompt) for request in fresh]
+        chosen = self._rebalancing.to_recall(index, among, 1.0, lengths, find)
+        left = [(replica.let_go(fresh[number].id, 0, now), target) for number, target in chosen]
         if left:
             self._tell(index, replica)
-        for request in left:
+        for request, target in left:
             assert request is not None
             self._recalled.add(request.id)
             self.timeline.moved(request.id, now)
-            self._route(request, now, now)
+            self._route(request, now, now, 1 << target)
 
     def _hashes(self, request: Request) -> list[bytes]:
         """Of its prompt's spans, made once for the router and for the news of its replica."""

@@ -101,7 +101,7 @@ _REPLICA = (
     Series("chairlift_replica_prompt_tokens_cached_total", "counter", "Of these, found in its cache.", ("replica",)),
     Series("chairlift_replica_generated_tokens_total", "counter", "Tokens it made.", ("replica",)),
     Series(
-        "chairlift_replica_requests_moved_total", "counter", "Requests that came to it and had begun elsewhere.",
+        "chairlift_replica_requests_moved_total", "counter", "Requests that came to it from another engine.",
         ("replica",),
     ),
     Series(

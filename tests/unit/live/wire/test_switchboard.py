@@ -5,6 +5,7 @@ import pytest
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.mlfq import Mlfq
 from chairlift.core.request import FinishReason
 from chairlift.live.wire.messages import Abort, Output
 from chairlift.live.wire.switchboard import Switchboard
@@ -291,6 +292,32 @@ def test_samples_that_have_no_token_yet_start_together() -> None:
     switchboard.step()
     assert isinstance(switchboard.engine.runner, LedgerRunner)
     assert [len(chunk.samples) for plan in switchboard.engine.runner.plans for chunk in plan.chunks] == [3]
+
+
+@pytest.mark.parametrize("more", [{}, {"n": 3}, {"beam_width": 2, "n": 2}])
+def test_a_request_is_new_until_its_first_step(more: dict[str, int]) -> None:
+    switchboard = ledger_switchboard(max_running=4)
+    switchboard.submit(HERE, submit(1, PROMPT, SamplingParams(max_tokens=9, n=4)))
+    switchboard.step()
+    switchboard.submit(HERE, submit(2, PROMPT, SamplingParams(max_tokens=9, **more)))
+    switchboard.step()
+    assert [switchboard.is_new(HERE, key) for key in (1, 2, 3)] == [False, True, False]
+    assert not switchboard.is_new(THERE, 2)
+    switchboard.abort(HERE, Abort(1))
+    switchboard.step()
+    assert not switchboard.is_new(HERE, 2)
+
+
+def test_a_request_that_had_to_wait_again_is_not_new() -> None:
+    switchboard = ledger_switchboard(max_running=1, policy=Mlfq(quantum=1))
+    switchboard.submit(HERE, submit(1, PROMPT, SamplingParams(max_tokens=20, ignore_eos=True)))
+    for _ in range(4):
+        switchboard.step()
+    switchboard.submit(HERE, submit(2, [5], SamplingParams(max_tokens=20, ignore_eos=True)))
+    switchboard.step()
+    scheduler = switchboard.engine.scheduler
+    assert [scheduler.live[request].num_preempted for request in scheduler.waiting] == [1]
+    assert not switchboard.is_new(HERE, 1)
 
 
 def test_an_engine_with_less_room_than_the_request_was_checked_against_makes_what_fits() -> None:

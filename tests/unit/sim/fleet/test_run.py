@@ -1,7 +1,8 @@
 """Several simulated replicas: the router sees what their pools hold, and one replica is the plain simulation."""
 
+import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -12,6 +13,8 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.mlfq import Mlfq
+from chairlift.core.policy import Policy
 from chairlift.core.request import Request
 from chairlift.core.routing import hashes
 from chairlift.core.routing.known import ROUTERS
@@ -29,14 +32,14 @@ from chairlift.telemetry.timeline import Timeline
 COST = CostModel(linear=((1, 0.01), (8, 0.02)), chunk_s=0.001, start_row_s=0.0005)
 
 
-def scheduler(seed: int) -> Scheduler:
+def scheduler(seed: int, policy: Callable[[], Policy] = Fcfs) -> Scheduler:
     rng = random.Random(seed)
     size = rng.choice([1, 2, 4])
     limits = Limits(
         vocab_size=9, max_model_len=24, block_size=size, num_blocks=rng.randint(24, 40) // size,
         max_running=rng.randint(1, 4), max_step_tokens=rng.randint(4, 9),
     )  # fmt: skip
-    return Scheduler(limits, Fcfs())
+    return Scheduler(limits, policy())
 
 
 def arriving(seed: int) -> Iterator[tuple[float, Request]]:
@@ -104,15 +107,17 @@ def test_a_queue_counts_only_what_is_left() -> None:
     assert queued.amount == len(request.prompt)
 
 
-def test_requests_that_wait_go_to_a_replica_that_comes() -> None:
+@pytest.mark.parametrize("policy", [Fcfs, partial(Mlfq, quantum=2)])  # the other makes running requests wait again
+def test_requests_that_wait_go_to_a_replica_that_comes(policy: Callable[[], Policy]) -> None:
     def served(router: str, seed: int) -> tuple[Report, ReplicaRun]:
         changes = Changes((FleetEvent(0.0, Change.LOSE, 1), FleetEvent(0.4, Change.ADD, 1)))
-        run = ReplicaRun(partial(scheduler, seed), 2, make_router(router), COST, 1 + seed % 2, seed, changes)
+        make = partial(scheduler, seed, policy)
+        run = ReplicaRun(make, 2, make_router(router), COST, 1 + seed // 15, seed, changes)
         at_once = [(0.0, request) for _, request in arriving(seed)]
         run.run(iter(at_once))
         return run.timeline.report(), run
 
-    for seed in range(20):
+    for seed in range(30):
         (stay, left), (go, took) = served("prefix:rebalance=0", seed), served("prefix:rebalance=0.05", seed)
         assert stay.finished == go.finished == go.requests == 40
         assert [replica.num_taken for replica in left.replicas if replica is not None] == [40, 0]
@@ -120,3 +125,5 @@ def test_requests_that_wait_go_to_a_replica_that_comes() -> None:
         assert taken[0] == 40
         assert 5 <= taken[1] == go.moves <= 28
         assert go.total_s < 0.9 * stay.total_s
+        queued = took.timeline._done.queue_s
+        assert len(queued) == 40 and not any(map(math.isnan, queued))

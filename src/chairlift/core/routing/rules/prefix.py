@@ -8,7 +8,7 @@ elsewhere. Of equal ones the replica that has more of the prompt is taken, so re
 """
 
 from chairlift.core.routing.replicas import Replicas
-from chairlift.core.routing.router import Asked, Router, looks_s
+from chairlift.core.routing.router import Asked, Router, rebalance_period
 from chairlift.core.routing.work import work
 
 
@@ -21,7 +21,7 @@ class Prefix(Router):
         if weight < 0:
             raise ValueError("weight must not be below 0")
         self._weight = weight
-        self.rebalance = looks_s(rebalance)
+        self.rebalance = rebalance_period(rebalance)
 
     def choose(self, asked: Asked, among: int, replicas: Replicas) -> int:
         chosen, least = -1, float("inf")
