@@ -15,7 +15,7 @@ from typing import NamedTuple
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.work import work
 
-_LEAST_GAP = 4  # steps full of prompts: a request that moves waits for the end of a step there
+_LEAST_GAP = 8  # steps full of prompts: a request that moves waits for the end of a step there
 _MAX_ROUTED = 16  # requests at a look
 _MAX_TOKENS = 65_536  # of these: hashing takes some 0.1 us for each
 
@@ -38,25 +38,15 @@ class Rebalancing:
         self._now = 0.0  # of the last look
         self._others: deque[tuple[float, int, int]] = deque()  # (until when, replica, work) that other front ends send
 
-    def is_due(self, replica: int, now: float) -> bool:
-        """Whether to look at a replica. To be asked at each word of it."""
-        period = self._routing.rebalance_s
-        if not period or now < self._next.get(replica, 0.0):
+    def is_due(self, replica: int, step_tokens: int, among: Callable[[], int], now: float) -> bool:
+        """Whether to look at a replica, because it has much more before it than another of `among`, those that may take
+        its requests. To be asked at each word of it. `step_tokens`: the most of a step there."""
+        replicas, gap = self._routing.replicas, _LEAST_GAP * step_tokens
+        if not self._routing.rebalance_s or now < self._next.get(replica, 0.0) or replicas.load(replica) < gap:
             return False
-        self._next[replica] = now + period
         self._now = now
-        while self._others and self._others[0][0] <= now:  # its word has it by now
-            self._others.popleft()
-        return True
-
-    def has_much(self, replica: int, among: int, step_tokens: int) -> bool:
-        """Whether a replica has much more before it than another of `among`, those that may take its requests.
-        `step_tokens`: the most of a step there."""
-        replicas = self._routing.replicas
-        among &= replicas.open
-        if not among >> replica & 1:
-            return False
-        return replicas.load(replica) - replicas.least_load(among) >= _LEAST_GAP * step_tokens
+        takers = among() & replicas.open
+        return bool(takers >> replica & 1) and replicas.load(replica) - replicas.least_load(takers) >= gap
 
     def share(self, replica: int, lengths: Iterable[int]) -> float:
         """What part of a replica's queue requests of so many tokens are."""
@@ -74,6 +64,9 @@ class Rebalancing:
         """Which of a front end's requests had better go elsewhere, and where. `share`: of the queue that is its own.
         `lengths`: tokens of those that may, as they were sent; `find` describes one. `recalled`: of those called back
         before that are still there."""
+        self._next[replica] = self._now + self._routing.rebalance_s
+        while self._others and self._others[0][0] <= self._now:  # its word has it by now
+            self._others.popleft()
         replicas = self._routing.replicas
         works = [work(length) for length in lengths]
         above = replicas.load(replica) - replicas.mean_load(among & replicas.open)

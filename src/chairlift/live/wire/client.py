@@ -362,10 +362,10 @@ class EngineClient:
     def _rebalance(self, replica: int) -> None:
         """Calls requests back that wait in a replica and had better wait elsewhere; each once."""
         info = self._links[replica].info
-        if info is None or not self._rebalancing.is_due(replica, time.monotonic()):
+        if info is None:
             return
-        takers = self._roster.takers(info.fingerprint, False, len(self._links) - len(self._left))
-        if not self._rebalancing.has_much(replica, takers, info.limits.max_step_tokens):
+        among = partial(self._roster.takers, info.fingerprint, False, len(self._links) - len(self._left))
+        if not self._rebalancing.is_due(replica, info.limits.max_step_tokens, among, time.monotonic()):
             return
         there = [each for each in self._generations.values() if each.replica == replica and not each.num_made]
         waiting = [each for each in there if not each.was_recalled and each.may_move]
@@ -378,7 +378,7 @@ class EngineClient:
 
         share = self._rebalancing.share(replica, [len(each.prompt) for each in there])
         lengths = [len(each.prompt) for each in waiting]
-        for index, target in self._rebalancing.to_recall(replica, takers, share, lengths, find, recalled):
+        for index, target in self._rebalancing.to_recall(replica, among(), share, lengths, find, recalled):
             waiting[index].recalled_to, waiting[index].was_recalled = target, True
             self._send(replica, messages.Recall(waiting[index].key))
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
@@ -204,11 +205,11 @@ class ReplicaRun:
 
     def _rebalance(self, index: int, replica: Replica, now: float) -> None:
         """Has requests that wait in a replica go where they had better wait; each once."""
-        if not self._rebalancing.is_due(index, now):
+        scheduler = replica.engine.scheduler
+        takers = partial(self._roles.takers, self.routing.replicas.open, has_made=False)
+        if not scheduler.waiting or not self._rebalancing.is_due(index, scheduler.limits.max_step_tokens, takers, now):
             return
-        scheduler, among = replica.engine.scheduler, self._roles.takers(self.routing.replicas.open, has_made=False)
-        if not self._rebalancing.has_much(index, among, scheduler.limits.max_step_tokens):
-            return
+        among = takers()
         requests = [each.request for each in scheduler.waiting.values() if scheduler.is_new(each.id)]
         fresh = [request for request in requests if not request.output and request.id not in self._recalled]
         needs_hashes = self.routing.needs_hashes(among)

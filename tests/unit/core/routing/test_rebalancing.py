@@ -76,14 +76,14 @@ def test_long_prompts_are_hashed_a_few_at_a_time() -> None:
 def test_replicas_that_cannot_take_a_request_do_not_count() -> None:
     routing = routing_of("least-loaded", [100, 0, 60])
     rebalancing = Rebalancing(routing)
-    assert rebalancing.has_much(0, 0b111, step_tokens=25)
-    assert not rebalancing.has_much(0, 0b101, step_tokens=25)
+    assert rebalancing.is_due(0, 12, lambda: 0b111, 1.0)
+    assert not rebalancing.is_due(0, 12, lambda: 0b101, 1.0)
     assert recalled(routing, [[i] * 10 for i in range(10)], among=0b101) == [8, 9]
 
 
 @pytest.mark.parametrize("router", ["round-robin", "by-user", "prefix:rebalance=0", "least-loaded:rebalance=0"])
 def test_other_rules_leave_requests_where_they_are(router: str) -> None:
-    assert not Rebalancing(routing_of(router, [1000, 0])).is_due(0, 1.0)
+    assert not Rebalancing(routing_of(router, [1000, 0])).is_due(0, STEP_TOKENS, lambda: 0b11, 1.0)
 
 
 def test_a_rule_that_failed_leaves_them_too() -> None:
@@ -92,25 +92,29 @@ def test_a_rule_that_failed_leaves_them_too() -> None:
             raise KeyError
 
     routing = Routing(Broken(), 2, SPAN)
-    routing.begin(0)
-    routing.route([1, 2], "", "", 1)
+    for replica in range(2):
+        routing.begin(replica)
+    routing.route([1] * 1000, "", "", 1)
     assert routing.failures
-    assert not Rebalancing(routing).is_due(0, 1.0)
+    assert not Rebalancing(routing).is_due(0, STEP_TOKENS, lambda: 0b11, 1.0)
 
 
 def test_a_replica_is_looked_at_now_and_then_and_only_far_above_another() -> None:
-    routing = routing_of("prefix:rebalance=0.5", [4 * STEP_TOKENS, 0, 1])
+    routing = routing_of("prefix:rebalance=0.5", [8 * STEP_TOKENS, 0, 1])
     rebalancing = Rebalancing(routing)
-    assert rebalancing.is_due(0, 1.0)
-    assert not rebalancing.is_due(0, 1.4)
-    assert rebalancing.is_due(2, 1.4)
-    assert rebalancing.is_due(0, 1.5)
-    assert rebalancing.has_much(0, 0b111, STEP_TOKENS)
-    assert not rebalancing.has_much(2, 0b111, STEP_TOKENS)
+
+    def is_due(replica: int, now: float) -> bool:
+        return rebalancing.is_due(replica, STEP_TOKENS, lambda: 0b111, now)
+
+    assert is_due(0, 1.0)
+    assert not is_due(2, 1.0)
+    rebalancing.to_recall(0, 0b111, 1.0, [], [].__getitem__)
+    assert not is_due(0, 1.4)
+    assert is_due(0, 1.5)
     routing.replicas.set_open(1, False)
-    assert not rebalancing.has_much(0, 0b111, STEP_TOKENS)
+    assert not is_due(0, 1.5)
     routing.replicas.set_open(0, False)
-    assert not rebalancing.has_much(0, 0b111, STEP_TOKENS)
+    assert not is_due(0, 1.5)
 
 
 @pytest.mark.parametrize("num_front_ends", [1, 2, 4, 8])
