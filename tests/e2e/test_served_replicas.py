@@ -140,3 +140,23 @@ def test_metrics_and_the_page_show_each_replica(replicas: Served) -> None:
         assert any(line == "event: replicas" for line in lines)
         loads = json.loads(next(lines).removeprefix("data: "))
     assert [each["replica"] for each in loads] == [0, 1, 2]
+
+
+def test_a_queue_is_shared_with_a_replica_that_comes_back_and_no_answer_changes(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    asked = [LONG | {"prompt": f"{i} {TEXT * 9}", "seed": i, "max_tokens": 60} for i in range(24)]
+    options = ("--exact", "--kv-memory", "64MiB", "--replicas", 2, "--frontends", 2)
+    few = ("--max-running", 1, "--max-step-tokens", 16)
+    with serve(tmp_path / "log", "--model", tiny_model, *options, *few, "--admin-port", 0) as served:
+        undisturbed = [answer(served.url, body, threading.Event()) for body in asked]
+        url = f"{admin(served)}/admin/replicas/1"
+        httpx.post(f"{url}/drain", timeout=HANG_S)
+        wait_until(lambda: states(served)[1]["state"] == "draining")
+        begun = threading.Event()
+        with ThreadPoolExecutor(len(asked)) as threads:
+            answers = [threads.submit(answer, served.url, body, begun) for body in asked]
+            wait_until(lambda: states(served)[0]["waiting"] > 15)
+            httpx.post(f"{url}/resume", timeout=HANG_S)
+            wait_until(lambda: moved(served, why="rebalance") > 3)
+            assert [each.result() for each in answers] == undisturbed
