@@ -22,9 +22,9 @@ class BeginsFirst(Engine):
         self._begin_first()
         super().add(samples)
 
-    def abort(self, request: RequestId) -> None:
+    def abort(self, request: RequestId, has_moved: bool = False) -> None:
         self._begin_first()
-        super().abort(request)
+        super().abort(request, has_moved)
 
     def _begin_first(self) -> None:
         self.num_begun += self.can_begin

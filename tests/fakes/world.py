@@ -42,6 +42,7 @@ class World:
     preemption: Preemption = field(default_factory=Preemption)
     arrivals: dict[int, list[tuple[Request, ...]]] = field(default_factory=dict)  # by step
     aborts: dict[int, list[RequestId]] = field(default_factory=dict)
+    has_moved: bool = False  # those that are aborted go on elsewhere
     events: list[Event] = field(default_factory=list)
     after_step: Callable[[int], None] = lambda step: None
     may_fail: bool = False  # the rules
@@ -66,7 +67,7 @@ class World:
             for samples in self.arrivals.get(step, ()):
                 self.engine.add(samples)
             for request in self.aborts.get(step, ()):
-                self.engine.abort(request)
+                self.engine.abort(request, self.has_moved)
                 check(self.scheduler)
             self.events += self.engine.step()
             check(self.scheduler)
@@ -146,6 +147,7 @@ def random_world(
         admission=ADMISSIONS[admission](),
         preemption=preemption,
         drafter=RandomDrafter(seed, limits.vocab_size) if drafts else None,
+        has_moved=bool(seed % 2),
     )
     world.about = {
         "policy": policy,

@@ -61,10 +61,10 @@ class Engine:
         self.scheduler.add(samples, now)
         self.observer.added(samples, now)
 
-    def abort(self, request: RequestId) -> None:
+    def abort(self, request: RequestId, has_moved: bool = False) -> None:
         now = self.clock.now()
-        self.scheduler.abort(request, now)
-        self.observer.aborted(request, now)
+        self.scheduler.abort(request, now, has_moved)
+        self.observer.aborted(request, now, has_moved)
 
     def leave(self, request: RequestId) -> None:
         now = self.clock.now()

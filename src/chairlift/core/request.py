@@ -55,6 +55,7 @@ class FinishReason(Enum):
     STOP = "stop"  # an end-of-sequence or stop token
     LENGTH = "length"
     ABORT = "abort"
+    MOVED = "moved"  # it goes on in another engine
     ERROR = "error"
     TIMEOUT = "timeout"
 

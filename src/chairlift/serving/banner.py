@@ -33,7 +33,9 @@ def summary(loaded: "Loaded") -> list[str]:
     exact = "" if loaded.fingerprint is None else f"exact (fingerprint {loaded.fingerprint}), "
     kernels = f"{loaded.kernels} kernels" + (f" ({instruction_set()})" if loaded.kernels == "native" else "")
     ranks = "" if loaded.num_ranks == 1 else f" in {loaded.num_ranks} ranks"
-    threads = f"{loaded.threads} threads" + ("" if loaded.num_ranks == 1 else " each")
+    threads = ("1 thread" if loaded.threads == 1 else f"{loaded.threads} threads") + (
+        "" if loaded.num_ranks == 1 else " each"
+    )
     if loaded.makes:
         return [
             f"{loaded.device}, {loaded.dtype}, {exact}{kernels}, {threads}; {loaded.makes}, of inputs of up to "

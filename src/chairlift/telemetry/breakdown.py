@@ -177,7 +177,7 @@ class BreakdownBuilder:
                 why = f": {line.message}" if line.message else ""
                 self._end(line.at, f"{line.finish.value}{why}")
             case AbortLine():
-                self._end(line.at, "abort")
+                self._end(line.at, "moved" if line.has_moved else "abort")
 
     def _admit(self, line: Admitted | Forked) -> None:
         if self._state in (QUEUED, PREEMPTED):

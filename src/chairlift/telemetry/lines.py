@@ -68,6 +68,7 @@ class Add(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
 
 class AbortLine(TraceLine, frozen=True, tag="abort"):
     request: RequestId
+    has_moved: bool = False  # it goes on in another engine
 
 
 class Leave(TraceLine, frozen=True, tag="leave"):

@@ -18,9 +18,9 @@ class Observers:
         for observer in self._each:
             observer.added(samples, now)
 
-    def aborted(self, request: RequestId, now: float) -> None:
+    def aborted(self, request: RequestId, now: float, has_moved: bool) -> None:
         for observer in self._each:
-            observer.aborted(request, now)
+            observer.aborted(request, now, has_moved)
 
     def leaving(self, request: RequestId, now: float) -> None:
         for observer in self._each:

@@ -75,8 +75,8 @@ class Recorder:
     def added(self, samples: tuple[Request, ...], now: float) -> None:
         self._write(_add(samples, now, None if self._delay is None else self._delay(samples[0]) or None))
 
-    def aborted(self, request: RequestId, now: float) -> None:
-        self._write(AbortLine(now, request))
+    def aborted(self, request: RequestId, now: float, has_moved: bool) -> None:
+        self._write(AbortLine(now, request, has_moved))
 
     def leaving(self, request: RequestId, now: float) -> None:
         self._write(Leave(now, request))

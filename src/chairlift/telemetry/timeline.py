@@ -178,7 +178,8 @@ class Timeline:
                     live.user.competing_tokens += event.num_tokens
             case Finished():
                 self._num_aborted += event.finish is FinishReason.ABORT
-                self._num_failed += event.finish is not FinishReason.ABORT
+                self._num_moved += event.finish is FinishReason.MOVED
+                self._num_failed += event.finish not in (FinishReason.ABORT, FinishReason.MOVED)
                 self._set_waiting(live, False, event.at)
                 del self._live[event.request]
 

@@ -120,6 +120,11 @@ def test_an_abort_ends_the_story(tmp_path: Path) -> None:
     assert breakdown.parts == {QUEUED: breakdown.latency_s}
 
 
+def test_a_request_that_goes_on_elsewhere_ends_the_story_too(tmp_path: Path) -> None:
+    world = World(LIMITS, arrivals={0: [one(1, 8, 9), one(2, 4, 9)]}, aborts={4: [RequestId(2)]}, has_moved=True)
+    assert break_down(record(world, tmp_path / "t"), RequestId(2)).finish == "moved"
+
+
 def test_an_unknown_request_is_refused_with_those_there_are(tmp_path: Path) -> None:
     trace = record(World(LIMITS, arrivals={0: [one(1, 4), one(2, 4)]}), tmp_path / "t")
     with pytest.raises(InvalidConfig, match="request 7 is not in this trace; it has 1 to 2"):

@@ -93,11 +93,11 @@ class Scheduler:
             self._running_set.events.append(Queued(progress.id, now))
         self._running_set.enqueue(lead, others, now)
 
-    def abort(self, request: RequestId, now: float) -> None:
+    def abort(self, request: RequestId, now: float, has_moved: bool = False) -> None:
         """End a request at once, whatever its state; an unknown id has already ended."""
         progress = self.live.get(request)
         if progress is not None:
-            self._running_set.cancel(progress, FinishReason.ABORT, "", now)
+            self._running_set.cancel(progress, FinishReason.MOVED if has_moved else FinishReason.ABORT, "", now)
 
     def is_new(self, request: RequestId) -> bool:
         """Whether it waits for its first step."""

@@ -347,7 +347,7 @@ class EngineClient:
             generation.moving = why
             self._send(replica, messages.Move(generation.key, is_forced=why == ROLE))
         else:
-            self._send(replica, messages.Abort(generation.key))
+            self._send(replica, messages.Abort(generation.key, has_moved=True))
             self._resume(generation, why)
 
     def _hand_over(self, replica: int, step: messages.Step) -> None:

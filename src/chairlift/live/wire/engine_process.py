@@ -128,7 +128,7 @@ class EngineProcess:
                         self._send(front_end, messages.Unloaded(adapter))
 
     def _let_go(self, front_end: FrontEnd, key: int, ticket: Ticket | None) -> None:
-        self._switchboard.abort(front_end, messages.Abort(key))
+        self._switchboard.abort(front_end, messages.Abort(key, has_moved=True))
         if front_end in self._told:
             self._send(front_end, messages.Moved(key, ticket))
 

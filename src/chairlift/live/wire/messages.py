@@ -48,6 +48,7 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
 class Abort(msgspec.Struct, tag=True, array_like=True, frozen=True):
     key: int
     sample: int | None = None  # None: all samples
+    has_moved: bool = False  # it goes on in another engine
 
 
 class Move(msgspec.Struct, tag=True, array_like=True, frozen=True):

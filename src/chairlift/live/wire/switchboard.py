@@ -175,7 +175,7 @@ class Switchboard:
         submission = self._submissions.get((front_end, message.key))
         for request in list(submission.requests) if submission is not None else ():
             if message.sample is None or self._recipients[request].sample == message.sample:
-                self._end(request)
+                self._end(request, message.has_moved)
 
     def drop(self, front_end: FrontEnd) -> None:
         """Ends the requests of a front end that is gone."""
@@ -270,8 +270,8 @@ class Switchboard:
             return Output(recipient.key, recipient.sample, None, event.finish.value, error=event.message)
         return None
 
-    def _end(self, request: RequestId) -> None:
-        self.engine.abort(request)
+    def _end(self, request: RequestId, has_moved: bool = False) -> None:
+        self.engine.abort(request, has_moved)
         self._forget(request)
 
     def _forget(self, request: RequestId) -> None:

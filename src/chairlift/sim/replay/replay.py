@@ -104,7 +104,7 @@ class _Rerun:
                     case Add():
                         arrive(self._engine, samples_of(line), line.at)
                     case AbortLine():
-                        self._engine.abort(line.request)
+                        self._engine.abort(line.request, line.has_moved)
                     case Leave():
                         self._engine.leave(line.request)
                     case Arrive():
@@ -153,7 +153,7 @@ class _Rerun:
     def added(self, samples: tuple[Request, ...], now: float) -> None:
         self._over(Add, now)
 
-    def aborted(self, request: RequestId, now: float) -> None:
+    def aborted(self, request: RequestId, now: float, has_moved: bool) -> None:
         self._over(AbortLine, now)
 
     def leaving(self, request: RequestId, now: float) -> None:

@@ -76,9 +76,9 @@ class View:
             self._live[request.id] = row
             self._shown.offer(row)
 
-    def aborted(self, request: RequestId, now: float) -> None:
+    def aborted(self, request: RequestId, now: float, has_moved: bool) -> None:
         self._hold(None)
-        self._log.add(AbortLine(now, request))
+        self._log.add(AbortLine(now, request, has_moved))
 
     def leaving(self, *_: object, **__: object) -> None:
         """Events follow."""
@@ -175,7 +175,7 @@ class View:
         row.close(event.at, event.finish.value)
         if isinstance(event, Finished):
             counts.aborted += event.finish is FinishReason.ABORT
-            counts.failed += event.finish is not FinishReason.ABORT
+            counts.failed += event.finish not in (FinishReason.ABORT, FinishReason.MOVED)
             return
         counts.finished += 1
         if row.first is None:

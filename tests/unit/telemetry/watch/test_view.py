@@ -67,6 +67,21 @@ class Steps:
         return {bar["id"]: bar for bar in bars}
 
 
+def test_a_request_that_goes_on_elsewhere_is_neither_aborted_nor_failed() -> None:
+    watched = Steps()
+    for number in (1, 2):
+        watched.add(number, 3, 100)
+    watched.run(8)
+    watched.engine.abort(RequestId(1))
+    watched.engine.abort(RequestId(2), has_moved=True)
+    watched.add(3, 3, 2)
+    watched.add(4, 3, 40)
+    watched.run(20)
+    ticks = watched.ticks()
+    assert [sum(tick[name] for tick in ticks) for name in ("aborted", "failed", "finished")] == [1, 0, 1]
+    assert [watched.bars()[number]["finish"] for number in (1, 2)] == ["abort", "moved"]
+
+
 def test_a_tick_counts_tokens_and_where_the_time_went() -> None:
     steps = Steps()
     steps.add(1, 12, 30)
