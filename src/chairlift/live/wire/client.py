@@ -17,7 +17,6 @@ import asyncio
 import itertools
 import logging
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +28,6 @@ from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.news import PrefixChanges
-from chairlift.core.routing.rebalancing import Rebalancing, Waiting
 from chairlift.core.routing.replicas import members
 from chairlift.core.routing.roles import Role
 from chairlift.core.routing.router import Router
@@ -44,8 +42,10 @@ from chairlift.live.wire.curve import Curve
 from chairlift.live.wire.generation import Generation, Listener
 from chairlift.live.wire.link import Link
 from chairlift.live.wire.link_runs import LinkRuns
+from chairlift.live.wire.loads import loads
 from chairlift.live.wire.looks import LookAtOne, Looks
 from chairlift.live.wire.messages import Submit
+from chairlift.live.wire.recalls import Recalls
 from chairlift.live.wire.roster import Roster
 from chairlift.live.wire.service_told import ServiceTold
 from chairlift.live.wire.watched import Watched
@@ -77,7 +77,7 @@ class EngineClient:
         self._name = name.encode()
         self._is_cluster = is_cluster
         self._routing = Routing(router or LeastLoaded(), len(addresses))
-        self._rebalancing = Rebalancing(self._routing)
+        self._recalls = Recalls(self._routing, self._takers_like, self._send)
         self._links = [self._link(replica, address, None, replica) for replica, address in enumerate(addresses)]
         self._looks = Looks([partial(look, replica) for replica in range(len(addresses))], self._judge)
         self._left: set[int] = set()  # places of replicas that were removed
@@ -143,18 +143,8 @@ class EngineClient:
 
     def loads(self) -> list[dict[str, object]]:
         """Each replica as operators see it, by number."""
-        known = self._routing.replicas
-        there = [(link.number, replica, link) for replica, link in enumerate(self._links) if replica not in self._left]
-        return [
-            {
-                "replica": number,
-                **link.shown(self._roster.is_drained(replica)),
-                "is_watched": replica == self._watched.replica,
-                "queued_tokens": known.queued[replica] if link.is_ready else 0,
-                "known_prefixes": known.prefixes.num_held(replica),
-            }
-            for number, replica, link in sorted(there, key=lambda each: each[:2])
-        ]
+        there = {replica: link for replica, link in enumerate(self._links) if replica not in self._left}
+        return loads(there, self._routing.replicas, self._roster, self._watched.replica)
 
     def submit(
         self,
@@ -244,8 +234,8 @@ class EngineClient:
                     generation.put(output)
             if self._roster.is_prefill(replica):
                 self._hand_over(replica, message)
-            if len(self._links) > 1:
-                self._rebalance(replica)
+            if len(self._links) > 1 and (info := self._links[replica].info) is not None:
+                self._recalls.look(replica, info, self._generations.values())
         elif isinstance(message, messages.Moved):
             generation = self._generations.get(message.key)
             if generation is not None:
@@ -359,29 +349,6 @@ class EngineClient:
             if not self._takers(generation) >> replica & 1:
                 self._move(generation, replica, ROLE)
 
-    def _rebalance(self, replica: int) -> None:
-        """Calls requests back that wait in a replica and had better wait elsewhere; each once."""
-        info = self._links[replica].info
-        if info is None:
-            return
-        among = partial(self._roster.takers, info.fingerprint, False, len(self._links) - len(self._left))
-        if not self._rebalancing.is_due(replica, info.limits.max_step_tokens, among, time.monotonic()):
-            return
-        there = [each for each in self._generations.values() if each.replica == replica and not each.num_made]
-        waiting = [each for each in there if not each.was_recalled and each.may_move]
-        recalled = [len(each.prompt) for each in there if each.recalled_to is not None]
-
-        def find(index: int) -> Waiting:
-            each = waiting[index]
-            attributes, takers = each.attributes, self._takers(each)
-            return Waiting(each.prompt, attributes.prefix_root, attributes.user, attributes.adapter, takers)
-
-        share = self._rebalancing.share(replica, [len(each.prompt) for each in there])
-        lengths = [len(each.prompt) for each in waiting]
-        for index, target in self._rebalancing.to_recall(replica, among(), share, lengths, find, recalled):
-            waiting[index].recalled_to, waiting[index].was_recalled = target, True
-            self._send(replica, messages.Recall(waiting[index].key))
-
     def _resume(self, generation: Generation, why: str = DEATH, ticket: Ticket | None = None) -> None:
         """Sends a request with the tokens it has to a replica that takes it, under a new key. `ticket`: for keys and
         values of these."""
@@ -419,8 +386,10 @@ class EngineClient:
 
     def _takers(self, generation: Generation) -> int:
         """Replicas that may take a request, as bits."""
-        num_replicas = len(self._links) - len(self._left)
-        return self._roster.takers(generation.fingerprint, generation.num_made > 0, num_replicas)
+        return self._takers_like(generation.fingerprint, generation.num_made > 0)
+
+    def _takers_like(self, fingerprint: str | None, has_made: bool = False) -> int:
+        return self._roster.takers(fingerprint, has_made, len(self._links) - len(self._left))
 
     def _send_if_ready(self, replica: int, message: messages.ToEngine) -> bool:
         return self._links[replica].send_if_ready(message)

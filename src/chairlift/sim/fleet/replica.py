@@ -163,7 +163,7 @@ class Replica:
         self.observer.happened(scheduler.take_events())  # of a plan in flight
         output = progress.tokens[len(request.prompt) :]
         ((left,),) = resume([replace(request, num_moved=num_moved)], {request.sample_index: output})
-        scheduler.abort(request.id, self.clock.now())
+        scheduler.abort(request.id, self.clock.now(), has_moved=True)
         events = scheduler.take_events()
         self.observer.queued.happened(events)  # the timeline has it as moved
         self.observer.service.happened(events)

@@ -216,15 +216,21 @@ def muted(folder: Path, left: dict[int, InterruptedWork]) -> tuple[EngineClient,
     return client, links
 
 
-async def test_only_the_last_of_the_queue_is_asked_to_leave_and_only_once(tmp_path: Path) -> None:
-    client, links = muted(tmp_path, {})
+def with_queue(folder: Path, count: int) -> tuple[EngineClient, list[Mute], list[Heard]]:
+    """So many prompts of 30 tokens wait in the first replica; the other has just come."""
+    client, links = muted(folder, {})
     client._hear(1, Draining(True))
-    heard = [Heard(client, [i] * 30, ENDLESS) for i in range(40)]
+    heard = [Heard(client, [i] * 30, ENDLESS) for i in range(count)]
     client._hear(1, Draining(False))
+    return client, links, heard
+
+
+async def test_only_the_last_of_the_queue_is_asked_to_leave_and_only_once(tmp_path: Path) -> None:
+    client, links, heard = with_queue(tmp_path, 40)
     keys = [each.generation.key for each in heard]
     outputs = [Output(keys[39], 0, 7)]
     for look in range(4):
-        client._rebalancing._next.clear()
+        client._recalls._rebalancing._next.clear()
         client._hear(0, Step(outputs if look == 0 else [], 4, 36, queued=36 * 30, num_taken=40))
     asked = [message.key for message in links[0].sent if isinstance(message, Recall)]
     assert asked == [*keys[23:39], *keys[19:23]]  # half of the load: 36 prompts of 30 tokens, and 4 that run
@@ -235,26 +241,20 @@ async def test_only_the_last_of_the_queue_is_asked_to_leave_and_only_once(tmp_pa
 
 
 async def test_a_request_that_was_kept_is_not_taken_for_one_that_goes(tmp_path: Path) -> None:
-    client, links = muted(tmp_path, {})
-    client._hear(1, Draining(True))
-    heard = [Heard(client, [i] * 30, ENDLESS) for i in range(20)]
-    client._hear(1, Draining(False))
+    client, links, heard = with_queue(tmp_path, 20)
     client._hear(0, Step([], 0, 20, queued=20 * 30, num_taken=20))
     asked = [message.key for message in links[0].sent if isinstance(message, Recall)]
     assert asked == [each.generation.key for each in heard[10:]]
     for key in asked:
         client._hear(0, Kept(key))
-    client._rebalancing._next.clear()
+    client._recalls._rebalancing._next.clear()
     client._hear(0, Step([], 0, 20, queued=20 * 30, num_taken=20))
     again = [message.key for message in links[0].sent if isinstance(message, Recall)][len(asked) :]
     assert again == [each.generation.key for each in heard[:10]]
 
 
 async def test_what_has_come_from_another_replica_does_not_count_as_going(tmp_path: Path) -> None:
-    client, links = muted(tmp_path, {})
-    client._hear(1, Draining(True))
-    heard = [Heard(client, [i] * 30, ENDLESS) for i in range(20)]
-    client._hear(1, Draining(False))
+    client, links, heard = with_queue(tmp_path, 20)
     client._hear(0, Step([], 0, 20, queued=20 * 30, num_taken=20))
     for message in list(links[0].sent):
         if isinstance(message, Recall):
@@ -264,7 +264,7 @@ async def test_what_has_come_from_another_replica_does_not_count_as_going(tmp_pa
         each.generation.abort()
     client._hear(0, Step([], 0, 0, queued=0, num_taken=30))
     there = [each.generation for each in [*heard, *more] if each.generation.replica == 1 and each.generation._open]
-    client._rebalancing._next.clear()
+    client._recalls._rebalancing._next.clear()
     client._hear(1, Step([], 0, len(there), queued=30 * len(there), num_taken=len(there)))
     asked = [message.key for message in links[1].sent if isinstance(message, Recall)]
     own = [each.generation.key for each in more if each.generation.replica == 1]
