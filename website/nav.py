@@ -1,4 +1,4 @@
-"""The site's navigation, made of the tables in docs/README.md: its sections, in its order, results newest first.
+"""The site's navigation, made of the tables in docs/README.md: its sections, in its order.
 
 Always: every row's page is in it once. A link's text is the page's name there; after a note's number comes its title.
 """
@@ -25,9 +25,6 @@ def navigation() -> Nav:
             place = _opened(sections[-1][_only(sections[-1])], line[4:])
         elif line.startswith("| ["):
             place += [_entry(text, link) for text, link in _ROW_LINK.findall(line.split(" | ")[0])]
-    for section in sections:
-        if _only(section) == "Results":
-            section["Results"].sort(key=_only, reverse=True)
     return sections
 
 

@@ -1,4 +1,4 @@
-"""Draws the README's chart from docs/results/speed.yaml: ours beside the others', each figure from a dated result.
+"""Draws the README's chart from docs/results/speed.yaml: ours beside the others', each figure from a page of results.
 
     python benchmarks/readme/speed_chart.py [--out docs/pictures/speed.svg]
 

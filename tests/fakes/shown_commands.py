@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-# Changelog and results show what was there on its day.
+# The changelog shows what was there on its day; results are made by hand, on the machines that they name.
 PAGES = sorted(
     [page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"]
     + [page for page in (ROOT / "docs").rglob("*.md") if "results" not in page.parts]

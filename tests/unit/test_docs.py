@@ -61,6 +61,12 @@ def test_every_file_beside_them_is_shown_by_a_page() -> None:
     assert [name(path) for path in beside if path not in shown and path.name not in text] == []
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "results").glob("*.md")), ids=name)
+def test_every_section_of_results_says_when_it_was_measured(page: Path) -> None:
+    _, *sections = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)
+    assert [section.partition("\n")[0] for section in sections if not re.search(r"\b20\d\d-\d\d-\d\d\b", section)] == []
+
+
 def test_every_benchmark_is_in_their_index() -> None:
     index = (ROOT / "benchmarks" / "README.md").read_text()
     sections = dict(re.findall(r"^## `(\w+)/`(.*?)(?=^## |\Z)", index, re.M | re.S))

@@ -1,4 +1,4 @@
-"""The README's chart shows what dated results say, and is drawn from the figures as they are now."""
+"""The README's chart shows what the results say, and is drawn from the figures as they are now."""
 
 from pathlib import Path
 

@@ -60,13 +60,6 @@ def _entries(nav: list[dict[str, object]]) -> Iterator[str]:
                 yield str(place)
 
 
-def test_results_are_newest_first(website: SimpleNamespace) -> None:
-    [results] = [section["Results"] for section in website.nav.navigation() if "Results" in section]
-    dates = [name[:10] for entry in results for name in entry]
-    assert dates == sorted(dates, reverse=True)
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", date) for date in dates)
-
-
 def test_links_of_the_site_lead_to_its_pages(website: SimpleNamespace, tmp_path: Path) -> None:
     website.pages.write_pages(tmp_path)
     pages = sorted(tmp_path.rglob("*.md"))

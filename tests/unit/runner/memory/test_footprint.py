@@ -64,8 +64,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
 }  # fmt: skip
 # Llama's shapes, and what their largest step and captured ones took of an H200, in MiB, with 1,024 requests, 4,096
-# tokens and 320 graphs (docs/results/2026-11-18-simulated-and-served.md), and with 512 requests and 256 graphs what
-# follows from what was planned and how far that was off (docs/results/2026-11-17-real-traffic.md).
+# tokens and 320 graphs, and with 512 requests and 256 graphs what follows from what was planned and how far that was
+# off (docs/results/gpu.md#memory).
 MEASURED: dict[str, tuple[dict[str, Any], int, int, int]] = {
     "7B": (
         {"num_hidden_layers": 32, "num_key_value_heads": 32, "intermediate_size": 11008, "vocab_size": 32000},
