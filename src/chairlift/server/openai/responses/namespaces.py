@@ -65,4 +65,4 @@ def _function(namespace: str, tool: Any, place: str) -> dict[str, Any]:
     whole = joined(namespace, name)
     if len(whole) > MAX_NAME:
         raise InvalidRequest(f"{place}.name", f"has {len(whole)} characters as {whole!r}; at most {MAX_NAME} fit")
-    return tool | {"name": whole}
+    return {**tool, "name": whole}
