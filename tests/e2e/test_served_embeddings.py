@@ -110,6 +110,10 @@ def test_documents_are_ranked_by_the_similarity_of_vectors(embedder: Served, enc
         ("/v1/embeddings", {"input": "the", "truncate_prompt_tokens": 99}, "truncate_prompt_tokens: must be 1 to 48"),
         ("/v1/rerank", {"query": "the", "documents": []}, "documents: must not be empty"),
         ("/v1/rerank", {"query": "the", "documents": ["a"], "top_n": 0}, "top_n: must be at least 1, got 0"),
+        ("/v1/embeddings", {"input": "the", "normalize": False}, "normalize: must be true or left out"),
+        ("/v1/rerank", {"query": "the", "documents": ["a"], "max_tokens_per_doc": 0}, "max_tokens_per_doc: must be at"),
+        ("/v1/rerank", {"query": LONG, "documents": ["a"], "max_tokens_per_doc": 1}, "query: 80 tokens are more"),
+        ("/v1/score", {"text_1": "the", "text_2": "a", "embed_dtype": "fp8_e4m3"}, "embed_dtype: must be float32"),
         ("/v1/score", {"text_1": "the"}, "text_1: give text_1 and text_2, or queries and items"),
         ("/v1/score", {"queries": ["a", "b"], "items": ["a"]}, "queries: must be one text, or 1 as items has, got 2"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}, "model: encoder makes vectors"),
@@ -125,6 +129,13 @@ def test_mistakes_are_refused_by_field(embedder: Served, path: str, body: dict[s
 def test_a_long_text_is_cut_where_the_body_asks(embedder: Served) -> None:
     made = post(embedder, "/v1/embeddings", input=LONG, truncate_prompt_tokens=-1).json()
     assert made["usage"]["prompt_tokens"] == 48
+
+
+def test_long_documents_are_cut_where_the_body_says_how_long(embedder: Served) -> None:
+    asked = {"query": "alps", "return_documents": False}
+    cut = post(embedder, "/v1/rerank", documents=[LONG, TEXTS[0]], max_tokens_per_doc=2, **asked).json()
+    short = [" ".join(text.split()[:2]) for text in (LONG, TEXTS[0])]
+    assert cut["results"] == post(embedder, "/v1/rerank", documents=short, **asked).json()["results"]
 
 
 def test_small_routes_know_the_model(embedder: Served) -> None:

@@ -80,7 +80,8 @@ def _server(options: argparse.Namespace) -> "Iterator[tuple[Address, str]]":
 
     print("loading the model ...", file=sys.stderr, flush=True)
     with serving(["--quiet", *arguments_of(options)]) as url:
-        yield Address.parse(url), os.environ.get("CHAIRLIFT_API_KEY", "").partition(",")[0]
+        key = os.environ.get("CHAIRLIFT_API_KEY") or os.environ.get("VLLM_API_KEY", "")
+        yield Address.parse(url), key.partition(",")[0]
 
 
 def _answer(requests: "list[BatchRequest]", path: Path, address: "Address", api_key: str, concurrency: int) -> int:

@@ -30,6 +30,7 @@ class ApiKey:
     tokens_per_minute: float | None = None  # prompt and output together
     weight: float = 1.0  # of its share, where the policy is fair-share
     cache_group: str | None = None  # keys of one group share cached prefixes; None: not shared
+    is_short: bool = False  # fewer than `MIN_LENGTH` characters
 
     @property
     def label(self) -> str:
@@ -52,13 +53,14 @@ class ApiKeys(tuple[ApiKey, ...]):
         return found[0] if found else None
 
 
-def read_keys(plain: str | None, file: Path | None, option: str = "api_key") -> ApiKeys:
+def read_keys(plain: str | None, file: Path | None, option: str = "api_key", min_length: int = MIN_LENGTH) -> ApiKeys:
     """Keys separated by commas, and those of a file; `InvalidConfig` names what is wrong where. `option`: that has the
     former."""
     given = [] if plain is None else [text.strip() for text in plain.split(",")]
-    found = [_key(text, _place(option, i, len(given)), i) for i, text in enumerate(given)]
+    items = [(text, _place(option, i, len(given))) for i, text in enumerate(given)]
     if file is not None:
-        found += [_key(item, f"{file}: item {i + 1}", len(given) + i) for i, item in enumerate(items_of(file, "keys"))]
+        items += [(item, f"{file}: item {i + 1}") for i, item in enumerate(items_of(file, "keys"))]
+    found = [_key(item, where, i, min_length) for i, (item, where) in enumerate(items)]
     for what, values in (("name", [key.name for key in found]), ("key", [key.digest for key in found])):
         if len(set(values)) != len(values):
             raise InvalidConfig(f"{file or option}: two keys have the same {what}")
@@ -69,14 +71,14 @@ def _place(option: str, index: int, count: int) -> str:
     return option if count == 1 else f"{option}, key {index + 1} of {count}"
 
 
-def _key(item: Any, where: str, index: int) -> ApiKey:
+def _key(item: Any, where: str, index: int, min_length: int) -> ApiKey:
     facts = item if isinstance(item, dict) else {"key": item}
     check_fields(facts, _FIELDS, where)
     text, name = facts.get("key"), facts.get("name", f"key-{index + 1}")
-    if not isinstance(text, str) or len(text) < MIN_LENGTH or not text.isascii() or not text.isprintable():
-        long = f", and this one has {len(text)}" if isinstance(text, str) and len(text) < MIN_LENGTH else ""
+    if not isinstance(text, str) or len(text) < min_length or not text.isascii() or not text.isprintable():
+        long = f", and this one has {len(text)}" if isinstance(text, str) and len(text) < min_length else ""
         raise InvalidConfig(
-            f"{where}: a key must be text of at least {MIN_LENGTH} printable ASCII characters{long}; "
+            f"{where}: a key must be text of at least {min_length} printable ASCII characters{long}; "
             f"`openssl rand -hex {MIN_LENGTH}` makes one"
         )
     if " " in text:
@@ -85,7 +87,8 @@ def _key(item: Any, where: str, index: int) -> ApiKey:
     for field, value in (("name", name), ("cache_group", "none" if group is None else group)):
         short_text(value, where, field)
     requests, tokens, weight = (positive(facts.get(field), where, field) for field in _NUMBERS)
-    return ApiKey(name, _digest(text), requests, tokens, 1.0 if weight is None else weight, group)
+    share, is_short = 1.0 if weight is None else weight, len(text) < MIN_LENGTH
+    return ApiKey(name, _digest(text), requests, tokens, share, group, is_short)
 
 
 def _digest(text: str) -> bytes:

@@ -5,8 +5,9 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
 from chairlift.server import health
+from chairlift.server.admission.access import is_local
 from chairlift.server.admission.api_keys import check_key
-from chairlift.server.admission.origins import allow_origins, check_origin, is_loopback, names_of
+from chairlift.server.admission.origins import allow_origins, check_origin, names_of
 from chairlift.server.anthropic import models as anthropic_models
 from chairlift.server.anthropic.dialect import by_dialect
 from chairlift.server.anthropic.messages import count_tokens, messages
@@ -85,11 +86,11 @@ class _App(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
         context: ServerContext = self.state.context
         load, settings = context.load, context.load.settings
-        is_local = settings.uds is not None or is_loopback(settings.host)
+        guards_origin = is_local(settings)
         hosts, origins = names_of(settings.allowed_host), names_of(settings.cors_origin)
 
         def check(scope: Scope) -> None:
-            if is_local and not load.keys:
+            if guards_origin and not load.keys:
                 check_origin(scope, hosts, origins)
             check_key(scope, load.keys)
 

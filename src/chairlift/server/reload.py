@@ -17,10 +17,11 @@ from typing import Any
 import msgspec
 
 from chairlift.config.adapters.limits import AdapterLimit, AdapterLimits, read_adapter_limits
-from chairlift.config.keys import ApiKey, ApiKeys, read_keys
+from chairlift.config.keys import ApiKey, ApiKeys
 from chairlift.config.options.reload import CHANGEABLE, reload
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
+from chairlift.server.admission.access import keys_of
 
 _KEYS = "api_keys"  # among `changed`, when keys came, went or have other limits
 _ADAPTERS = "adapter_limits"  # likewise
@@ -98,4 +99,4 @@ class Reloader:
 
 
 def _limited(settings: Settings) -> tuple[list[ApiKey], list[AdapterLimit]]:
-    return [*read_keys(settings.api_key, settings.api_key_file)], read_adapter_limits(settings.lora_limits)
+    return [*keys_of(settings)], read_adapter_limits(settings.lora_limits)

@@ -22,7 +22,7 @@ from chairlift.live.processes.child import Child
 from chairlift.live.processes.supervisor import StopNow, Supervisor, on_signals
 from chairlift.live.shared_memory.counts import make_counts
 from chairlift.live.shared_memory.rate_limits import make_rate_limits
-from chairlift.server.admission.access import check_access, warning_of
+from chairlift.server.admission.access import check_access
 from chairlift.server.reload import Reloader
 from chairlift.server.sockets.listen import listen, listening_at
 from chairlift.serving.addresses import after, bracketed, claim, split, tcp
@@ -65,12 +65,12 @@ def _stop_now(_number: int, _frame: object) -> None:
 def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     started, started_with = time.monotonic(), settings
     set_up_logging(settings.log_level, settings.log_format)
-    for warning in (*settings.warnings, warning_of(settings)):
-        if warning is not None:
-            say(f"warning: {warning}")
+    for warning in settings.warnings:
+        say(f"warning: {warning}")
     if settings.otlp_endpoint is not None:
         check_endpoint(settings.otlp_endpoint)
-    check_access(settings)
+    for warning in check_access(settings):
+        say(f"warning: {warning}")
     given, ray = settings, None
     if settings.ray is not None:  # its engines are nodes', and this server has none of its own
         ray = find_ray(settings)

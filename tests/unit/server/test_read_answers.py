@@ -36,7 +36,7 @@ def message_of(parts: list[Any], index: int = 0) -> dict[str, Any]:
             if choice["index"] != index:
                 continue
             delta = choice["delta"]
-            for name in ("content", "reasoning_content"):
+            for name in ("content", "reasoning_content", "reasoning"):
                 if delta.get(name) is not None:
                     made[name] = (made.get(name) or "") + delta[name]
             for call in delta.get("tool_calls", ()):
@@ -54,7 +54,7 @@ def message_of(parts: list[Any], index: int = 0) -> dict[str, Any]:
 
 def check(message: dict[str, Any], recorded: Recorded) -> None:
     assert (message["content"] or "") == recorded.content
-    assert message.get("reasoning_content", "") == recorded.reasoning
+    assert message.get("reasoning_content", "") == message.get("reasoning", "") == recorded.reasoning
     calls = message.get("tool_calls", [])
     assert [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in calls] == list(recorded.calls)
     assert all(call["type"] == "function" for call in calls)
@@ -144,7 +144,7 @@ async def test_without_tools_calls_are_text_and_reasoning_is_read() -> None:
     world = tool_world("hermes", THINKS + CALL)
     for body in ({}, {"tools": TOOLS, "tool_choice": "none"}):
         message = (await ask(world, **body))["choices"][0]["message"]
-        assert message == {"role": "assistant", "content": CALL, "reasoning_content": "Hm."}
+        assert message == {"role": "assistant", "content": CALL, "reasoning_content": "Hm.", "reasoning": "Hm."}
         assert world.client.requests[-1].params.structured_outputs is None
 
 

@@ -30,6 +30,11 @@ def test_a_file_with_a_mistake_changes_nothing_and_says_so(tmp_path: Path) -> No
     assert in_force(file, Settings()).max_waiting == 3
 
 
+def test_a_short_key_of_a_server_for_this_machine_is_in_force(tmp_path: Path) -> None:
+    Reloader(tmp_path / "settings.json", Settings(api_key="token-abc123"), Settings)
+    assert keys_in_force(tmp_path / "settings.json").find("token-abc123") is not None
+
+
 def test_every_look_has_a_number_of_its_own(tmp_path: Path) -> None:
     reloader = Reloader(tmp_path / "settings.json", Settings(), Settings)
     assert [reloader().number for _ in range(3)] == [1, 2, 3]

@@ -28,6 +28,8 @@ def asked(**fields: Any) -> Structured | None:
         ({}, None),
         ({"response_format": {"type": "text"}}, None),
         ({"response_format": {"type": "json_object"}}, Structured.json_object()),
+        ({"response_format": {"type": "json_object", "schema": {}}}, Structured.json_object()),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, HELD),
         (
             {
                 "response_format": {
@@ -69,6 +71,7 @@ def test_properties_keep_their_order() -> None:
         ({"response_format": {"type": "yaml"}}, "response_format.type: must be text, json_object"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema: must be an object"),
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema.schema: must"),
+        ({"response_format": {"type": "json_object", "schema": "a"}}, "response_format.schema: must be a JSON schema"),
         ({"structured_outputs": {"choice": "a"}}, "structured_outputs.choice: has the wrong type"),
         ({"structured_outputs": {"backend": "x"}}, "structured_outputs.backend: is not supported"),
         ({"regex": 5}, "regex: must be text"),

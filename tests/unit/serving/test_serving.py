@@ -87,7 +87,7 @@ def test_only_the_servers_user_may_enter_the_folder_that_its_processes_share(
 def test_settings_changed_before_there_is_a_server_to_hear_of_it_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: heard.append(number))
-    monkeypatch.setattr(parent, "check_access", lambda settings: signal.raise_signal(signal.SIGHUP))
+    monkeypatch.setattr(parent, "check_access", lambda _: signal.raise_signal(signal.SIGHUP) or [])
     with pytest.raises(InvalidConfig):
         serve(Settings(port=0, model="no such/model at/all"))
     assert heard == []

@@ -19,6 +19,7 @@ from chairlift.config.fields import shown
 from chairlift.config.options import llm_serving
 from chairlift.config.options.foreign.names import Foreign
 from chairlift.config.options.foreign.table import BY_NAME as FOREIGN_BY_NAME
+from chairlift.config.options.foreign.variables import vllm_key, vllm_warnings
 from chairlift.config.options.presets import NONE, PRESETS
 from chairlift.config.options.values import Parser, did_you_mean
 from chairlift.config.settings import Group, Settings
@@ -81,21 +82,23 @@ def resolve(
         _parse(from_environment, lambda name: _BY_NAME[name].environment),
         _parse(flags, _as_flag),
     )
+    warnings = vllm_warnings(environment, given)
+    given |= vllm_key(environment, given)
     preset = given.get("preset", NONE)
     values = _merge(_parse(PRESETS[preset], lambda name: f"preset {preset}: {name}"), given)
-    warnings = tuple(
+    warnings += [
         f"the environment variable {key} names no option{did_you_mean(key, named, _PREFIX)}"
         for key in environment
         if key.startswith(_PREFIX) and key not in named
-    )
-    warnings += (*ignored, *also_ignored)
+    ]
+    warnings += [*ignored, *also_ignored]
     if translation is None:
-        return Settings(**values, given=tuple(given), warnings=warnings)
+        return Settings(**values, given=tuple(given), warnings=tuple(warnings))
     warnings += translation.warnings
     # A flag or a variable that asks for more than the model has stays a mistake.
     can_clip = flags.get("max_model_len") is None and "max_model_len" not in from_environment
     compat = replace(translation.compat, can_clip_max_model_len=can_clip)
-    return Settings(**values, given=tuple(given), compat=compat, warnings=warnings)
+    return Settings(**values, given=tuple(given), compat=compat, warnings=tuple(warnings))
 
 
 def _as_flag(name: str) -> str:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.embedding.exchange import MAX_INPUTS, Exchange, begin
+from chairlift.server.embedding.form import normalizes
 from chairlift.server.embedding.objects import EmbeddingList, EmbeddingObject
 from chairlift.server.embedding.requests import EmbeddingRequest
 from chairlift.server.openai.exchange import json_response
@@ -24,14 +25,12 @@ async def embeddings(http: Request) -> Response:
         raise InvalidRequest("model", f"{exchange.model} scores pairs and makes no vectors; use /v1/rerank")
     check_dimensions(request.dimensions, exchange.config.dimensions)
     made = await exchange.made(await _inputs(exchange, request), "input")
-    vectors = vectors_of(made, request.dimensions)
-    shown: Sequence[Any] = [base64_of(row) for row in vectors] if _is_base64(request) else vectors.tolist()
+    vectors = vectors_of(made, request.dimensions, normalizes(request))
+    shown: Sequence[Any] = vectors.tolist()
+    if request.encoding_format == "base64":
+        shown = [base64_of(row, request.endianness) for row in vectors]
     data = [EmbeddingObject(index=index, embedding=each) for index, each in enumerate(shown)]
     return json_response(EmbeddingList(data=data, model=exchange.model, usage=exchange.usage))
-
-
-def _is_base64(request: EmbeddingRequest) -> bool:
-    return request.encoding_format == "base64"
 
 
 def _check(request: EmbeddingRequest) -> None:

@@ -21,6 +21,7 @@ from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import TimeLimit, charged, enter
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
+from chairlift.server.embedding.form import check_form
 from chairlift.server.embedding.objects import InputUsage
 from chairlift.server.embedding.requests import InputRequest
 from chairlift.server.encoder import TokenLimit
@@ -29,7 +30,7 @@ from chairlift.server.openai.exchange import read_request
 from chairlift.server.openai.models import MAX_TOKENS
 from chairlift.server.receive import until_gone
 from chairlift.server.request_log.record import record_of
-from chairlift.text.embedding.texts import EmbeddingTexts, Framed, cut_to, too_long
+from chairlift.text.embedding.texts import TRUNCATE, EmbeddingTexts, Framed, cut_to, too_long
 
 MAX_INPUTS = 2048  # of a body
 _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0)  # that ends a request and means nothing
@@ -46,11 +47,10 @@ class Exchange:
         self.model = request.model or context.model_names[0]
         self.max_len = context.engine.limits.max_model_len - 1
         self._http, self._time_left, self._request = http, time_left, request
-        is_cut = request.truncate_prompt_tokens is not None
         cut_to(request.truncate_prompt_tokens, self.max_len)  # refuses it before any text is read
         why = too_long(f"more than {self.max_len} tokens", self.max_len).partition("tokens ")[2]
         # A text that is cut is tokenized whole first.
-        self._limit = TokenLimit(max(MAX_TOKENS, self.max_len) if is_cut else self.max_len, why)
+        self._limit = TokenLimit(max(MAX_TOKENS, self.max_len) if request.cuts else self.max_len, why)
         self._num_tokens = 0
 
     @property
@@ -61,14 +61,14 @@ class Exchange:
     def usage(self) -> InputUsage:
         return InputUsage(self._num_tokens, self._num_tokens)
 
-    async def encode(self, texts: Sequence[str], field: str) -> list[list[int]]:
-        """Token ids, without those around them."""
+    async def encode(self, texts: Sequence[str], field: str, most: int | None = None) -> list[list[int]]:
+        """Token ids, without those around them. `most`: so many of each text."""
         with charged(self._http, self._limit), naming({"prompt": field}):
-            return await self.context.encoder.encode_all(texts, False, self._limit)
+            return [ids[:most] for ids in await self.context.encoder.encode_all(texts, False, self._limit)]
 
-    async def singles(self, texts: Sequence[str], field: str) -> list[Framed]:
+    async def singles(self, texts: Sequence[str], field: str, most: int | None = None) -> list[Framed]:
         cut = self._request.truncate_prompt_tokens
-        return [self.texts.single(ids, self.max_len, cut, field) for ids in await self.encode(texts, field)]
+        return [self.texts.single(ids, self.max_len, cut, field) for ids in await self.encode(texts, field, most)]
 
     def framed(self, ids: list[int], field: str) -> Framed:
         """Token ids as the client gave them."""
@@ -77,14 +77,19 @@ class Exchange:
             raise InvalidRequest(field, too_long(f"{len(ids)} tokens", self.max_len))
         return Framed(ids[: cut_to(cut, self.max_len)])
 
-    async def pairs(self, queries: Sequence[str], documents: Sequence[str], instruction: str | None) -> list[Framed]:
+    async def pairs(
+        self, queries: Sequence[str], documents: Sequence[str], instruction: str | None, most: int | None
+    ) -> list[Framed]:
+        """`most`: tokens of each document."""
         texts, cut = self.texts, self._request.truncate_prompt_tokens
         if texts.takes_pairs_as_text:
+            if most is not None:
+                raise InvalidRequest("max_tokens_per_doc", f"this model reads both texts as one; use {TRUNCATE}")
             joined = [texts.joined(*pair, instruction) for pair in zip(queries, documents, strict=True)]
             return await self.singles(joined, "documents")
         once = list(dict.fromkeys(queries))
         ids = dict(zip(once, await self.encode([texts.prompted(text) for text in once], "query"), strict=True))
-        second = await self.encode([texts.prompted(text) for text in documents], "documents")
+        second = await self.encode([texts.prompted(text) for text in documents], "documents", most)
         sides = zip((ids[query] for query in queries), second, strict=True)
         return [texts.pair(*pair, self.max_len, cut, "documents") for pair in sides]
 
@@ -134,6 +139,7 @@ async def begin(
         request = replace_fields(request, truncate_prompt_tokens=-1)
     texts = context_of(http).texts
     assert texts is not None  # else `enter` has refused it
+    check_form(request, texts.config)
     return Exchange(http, time_left, request, texts), request
 
 

@@ -9,9 +9,18 @@ class InputRequest(Body, frozen=True, kw_only=True):
     """The fields common to all."""
 
     truncate_prompt_tokens: Int | None = None  # cut longer inputs to so many tokens; -1: to as many as fit
+    normalize: bool | None = None
+    use_activation: bool | None = None  # of scores; of vectors the same as `normalize`
+    embed_dtype: str | None = None
+    endianness: str | None = None  # of numbers in base64
     user: str | None = None
     priority: Int | None = None
     timeout: float | None = None
+
+    @property
+    def cuts(self) -> bool:
+        """Whether longer inputs are not refused."""
+        return self.truncate_prompt_tokens is not None
 
 
 class EmbeddingRequest(InputRequest, frozen=True, kw_only=True):
@@ -29,8 +38,13 @@ class RerankRequest(InputRequest, frozen=True, kw_only=True):
     query: str | Document
     documents: list[str | Document]
     top_n: Int | None = None
+    max_tokens_per_doc: Int | None = None  # cut longer documents to so many tokens
     return_documents: bool | None = None
     instruction: str | None = None  # of models whose prompt has one
+
+    @property
+    def cuts(self) -> bool:
+        return self.truncate_prompt_tokens is not None or self.max_tokens_per_doc is not None
 
 
 class ScoreRequest(InputRequest, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ async def rerank_cohere(http: Request) -> Response:
 async def _rerank(http: Request, is_cohere: bool) -> Response:
     exchange, request = await begin(http, RerankRequest, _check, always_cuts=is_cohere)
     query, documents = _text(request.query), [_text(each) for each in request.documents]
-    scores = await _scores(exchange, [query], documents, request.instruction)
+    scores = await _scores(exchange, [query], documents, request.instruction, request.max_tokens_per_doc)
     best = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
     shows = not is_cohere if request.return_documents is None else request.return_documents
     results = [
@@ -64,19 +64,23 @@ async def score(http: Request) -> Response:
 
 
 async def _scores(
-    exchange: Exchange, queries: Sequence[str], documents: Sequence[str], instruction: str | None
+    exchange: Exchange,
+    queries: Sequence[str],
+    documents: Sequence[str],
+    instruction: str | None,
+    most: int | None = None,
 ) -> list[float]:
-    """One query for all documents, or one for each."""
+    """One query for all documents, or one for each. `most`: tokens of a document."""
     if exchange.config.makes_scores:
         each = list(queries) * (len(documents) // len(queries))
-        inputs = await exchange.pairs(each, documents, instruction)
+        inputs = await exchange.pairs(each, documents, instruction, most)
         found: list[float] = vectors_of(await exchange.made(inputs, "documents"))[:, 0].tolist()
         return found
     if instruction is not None:
         raise InvalidRequest("instruction", "is for models that score pairs; this one makes vectors")
     texts = exchange.texts
     first = await exchange.singles([texts.as_query(query) for query in queries], "query")
-    second = await exchange.singles([texts.as_document(text) for text in documents], "documents")
+    second = await exchange.singles([texts.as_document(text) for text in documents], "documents", most)
     vectors = vectors_of(await exchange.made([*first, *second], "documents"))
     left, right = vectors[: len(first)], vectors[len(first) :]
     return similarities(left.repeat(len(right) // len(left), axis=0), right, exchange.config.similarity)
@@ -87,8 +91,10 @@ def _check(request: RerankRequest) -> None:
         raise InvalidRequest("documents", "must not be empty")
     if not _text(request.query):
         raise InvalidRequest("query", "must not be empty")
-    if request.top_n is not None and request.top_n < 1:
-        raise InvalidRequest("top_n", f"must be at least 1, got {request.top_n}")
+    for name in ("top_n", "max_tokens_per_doc"):
+        value = getattr(request, name)
+        if value is not None and value < 1:
+            raise InvalidRequest(name, f"must be at least 1, got {value}")
     _check_count("documents", request.documents)
 
 

@@ -86,6 +86,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
     role: str
     content: str | None
     reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET  # the same, by another name
     tool_calls: list[Call] | UnsetType = UNSET
     function_call: Function | UnsetType = UNSET  # where the body has the older `functions`
 

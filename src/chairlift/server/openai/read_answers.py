@@ -28,9 +28,10 @@ def read_message(events: Iterable[Event], read_as: ReadAs, is_older: bool) -> Ch
     return ChatMessage(
         "assistant",
         found.content if found.content or not (calls or found.reasoning) else None,
-        found.reasoning or UNSET,
-        UNSET if is_older or not calls else calls,
-        calls[0].function if is_older and calls else UNSET,
+        reasoning_content=found.reasoning or UNSET,
+        reasoning=found.reasoning or UNSET,
+        tool_calls=UNSET if is_older or not calls else calls,
+        function_call=calls[0].function if is_older and calls else UNSET,
     )
 
 
@@ -81,7 +82,7 @@ class ReadChunks:
             case Content(text):
                 return {"content": text}
             case Reasoning(text):
-                return {"reasoning_content": text}
+                return {"reasoning_content": text, "reasoning": text}
             case CallBegins(index, name):
                 self._has_called = True
                 call = {"index": index, "id": self._read_as.new_call_id(), "type": "function"}

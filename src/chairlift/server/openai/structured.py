@@ -96,6 +96,8 @@ def _of_format(wanted: dict[str, Any]) -> Shape | None:
     match wanted.get("type"):
         case "text":
             return None
+        case "json_object" if wanted.get("schema") not in (None, {}):  # llama.cpp's form
+            return _made("response_format.schema", Structured.json_schema, _object(wanted, "response_format.schema"))
         case "json_object":
             return Shape("response_format", Structured.json_object())
         case "json_schema":
@@ -111,9 +113,13 @@ def _schema(wanted: dict[str, Any]) -> Any:
     named = wanted.get("json_schema")
     if not isinstance(named, dict):
         raise InvalidRequest("response_format.json_schema", "must be an object with a name and a schema")
-    schema = named.get("schema")
+    return _object(named, "response_format.json_schema.schema")
+
+
+def _object(holder: dict[str, Any], field: str) -> dict[str, Any]:
+    schema = holder.get("schema")
     if not isinstance(schema, dict):
-        raise InvalidRequest("response_format.json_schema.schema", "must be a JSON schema, which is an object")
+        raise InvalidRequest(field, "must be a JSON schema, which is an object")
     return schema
 
 

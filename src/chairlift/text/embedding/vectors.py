@@ -11,12 +11,12 @@ from chairlift.core.errors import InvalidRequest
 Vectors = NDArray[np.float32]  # [N, dimensions]
 
 
-def vectors_of(made: Sequence[bytes], dimensions: int | None = None) -> Vectors:
-    """Cut to so many dimensions and normalised again, as models for it are trained; None: whole."""
+def vectors_of(made: Sequence[bytes], dimensions: int | None = None, normalizes: bool | None = None) -> Vectors:
+    """Cut to so many dimensions; None: whole. `normalizes`: None: those that are cut, as models for it are trained."""
     whole = np.frombuffer(b"".join(made), np.float32).reshape(len(made), -1)
-    if dimensions is None or dimensions == whole.shape[1]:
-        return whole
     cut = whole[:, :dimensions]
+    if not (cut.shape != whole.shape if normalizes is None else normalizes):
+        return cut
     normalized: Vectors = (cut / np.maximum(_lengths(cut), 1e-12)).astype(np.float32)
     return normalized
 
@@ -26,8 +26,9 @@ def check_dimensions(dimensions: int | None, most: int) -> None:
         raise InvalidRequest("dimensions", f"must be 1 to {most}, as many as this model makes, got {dimensions}")
 
 
-def base64_of(vector: Vectors) -> str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+def base64_of(vector: Vectors, endianness: str | None = None) -> str:
+    form = {"big": ">f4", "native": "=f4"}.get(endianness or "", "<f4")
+    return base64.b64encode(vector.astype(form).tobytes()).decode()
 
 
 def similarities(first: Vectors, second: Vectors, kind: str) -> list[float]:

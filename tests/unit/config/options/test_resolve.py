@@ -143,6 +143,32 @@ def test_a_variable_that_names_no_option_is_warned_of() -> None:
     )
 
 
+def test_vllm_s_key_is_read_where_no_other_is_given(tmp_path: Path) -> None:
+    environment = {"VLLM_API_KEY": "secret"}
+    settings = resolve({}, environment=environment)
+    assert (settings.api_key, settings.warnings) == ("secret", ())
+    keys = tmp_path / "keys.yaml"
+    keys.touch()
+    others: list[tuple[dict[str, object], dict[str, str], str | None]] = [
+        ({"api_key": "flag"}, {}, "flag"),
+        ({}, {"CHAIRLIFT_API_KEY": "ours"}, "ours"),
+        ({"api_key_file": str(keys)}, {}, None),
+    ]
+    for flags, more, expected in others:
+        settings = resolve(flags, environment=environment | more)
+        assert settings.api_key == expected
+        assert settings.warnings == ("VLLM_API_KEY: not read here; docs/coming-from-vllm.md says what to use",)
+
+
+def test_other_variables_of_vllm_are_named_in_one_line() -> None:
+    environment = {"VLLM_B": "1", "VLLM_A": "x", "VLLM_EMPTY": "", "VLLM_API_KEY": "secret"}
+    assert resolve({}, environment=environment).warnings == (
+        "VLLM_A, VLLM_B: not read here; docs/coming-from-vllm.md says what to use",
+    )
+    [warning] = resolve({}, environment={f"VLLM_{i}": "1" for i in range(10)}).warnings
+    assert warning.startswith("VLLM_0, ") and "VLLM_7 and 2 more: not read" in warning
+
+
 def test_the_nearer_of_two_excluding_options_wins(tmp_path: Path) -> None:
     settings = resolve({"kv_memory": "1GiB"}, yaml_file(tmp_path, "num_blocks: 10"))
     assert (settings.num_blocks, settings.kv_memory) == (None, 2**30)

@@ -1,5 +1,6 @@
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -9,7 +10,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.params import SamplingParams
 from chairlift.live.shared_memory.rate_limits import RateLimits
-from chairlift.server.admission.access import check_access, warning_of
+from chairlift.server.admission.access import check_access
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.app import create_app
 from chairlift.server.request_log.record import Record
@@ -246,10 +247,27 @@ def test_a_certificate_that_is_none_is_refused_in_one_line(tmp_path: Path) -> No
 
 
 def test_an_open_server_is_warned_of() -> None:
-    assert "may use this server" in (warning_of(Settings(host="0.0.0.0")) or "")
-    assert warning_of(Settings()) is None
-    assert warning_of(Settings(host="localhost")) is None
-    assert warning_of(Settings(host="0.0.0.0", api_key=ALICE)) is None
+    [warning] = check_access(Settings(host="0.0.0.0"))
+    assert "may use this server" in warning
+    assert check_access(Settings()) == check_access(Settings(host="localhost")) == []
+    assert check_access(Settings(host="0.0.0.0", api_key=ALICE)) == []
+
+
+@pytest.mark.parametrize("at", [{}, {"host": "::1"}, {"host": "localhost"}, {"host": "0.0.0.0", "uds": Path("here")}])
+def test_a_short_key_is_warned_of_where_this_machine_alone_connects(at: dict[str, Any], tmp_path: Path) -> None:
+    [warning] = check_access(Settings(api_key="token-abc123", **at))
+    assert warning == (
+        "the API key key-1 has fewer than 16 characters: refused where other machines can connect (--host)"
+    )
+    file = keys_file(tmp_path, {"name": "alice", "key": ALICE}, {"name": "bob", "key": "b"})
+    assert "the API key bob has" in str(check_access(Settings(api_key_file=file, **at)))
+
+
+def test_a_short_key_is_refused_where_others_can_connect(tmp_path: Path) -> None:
+    file = keys_file(tmp_path, {"name": "bob", "key": "b"})
+    for keys in ({"api_key": "token-abc123"}, {"api_key_file": file}):
+        with pytest.raises(InvalidConfig, match=r"at least 16 printable .*this one has 1"):
+            check_access(Settings(host="0.0.0.0", **keys))
 
 
 def test_settings_do_not_show_keys() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.drafts import Draft
 from chairlift.server.openai.requests import Message
+from chairlift.server.openai.responses.namespaces import joined
 from chairlift.server.openai.responses.request import Item, Part
 
 _ROLES = ("user", "assistant", "system", "developer")
@@ -76,7 +77,8 @@ class Messages:
         calls = self._assistant(place).calls
         call = f"{self._next}.tool_calls[{len(calls)}]"
         self.names |= {call: place, f"{call}.id": f"{place}.call_id", f"{call}.function": place}
-        calls.append({"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}})
+        name = joined(item.namespace, str(item.name))
+        calls.append({"id": item.call_id, "function": {"name": name, "arguments": item.arguments}})
 
     def _add_output(self, item: Item, place: str) -> None:
         for name in ("call_id", "output"):

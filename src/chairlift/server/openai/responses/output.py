@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from chairlift.server.openai.responses.namespaces import Namespaced
 from chairlift.text.responses.reading.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
 
 Told = dict[str, Any]  # an event of the stream, without its number
@@ -18,9 +19,9 @@ _PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}
 class Output:
     """`items`: those that are done."""
 
-    def __init__(self, new_call_id: Callable[[], str]) -> None:
+    def __init__(self, new_call_id: Callable[[], str], namespaced: Namespaced) -> None:
         self.items: list[dict[str, Any]] = []
-        self._new_call_id = new_call_id
+        self._new_call_id, self._namespaced = new_call_id, namespaced
         self._open: dict[str, Any] | None = None  # the item in progress, its text still apart
         self._pieces: list[str] = []
         self._logprobs: list[Any] = []
@@ -37,7 +38,7 @@ class Output:
                 yield self._delta("response.reasoning_text.delta", text) | {"content_index": 0}
             case CallBegins(_, name):
                 yield from self._done("completed")
-                yield from self._begin("function_call", call_id=self._new_call_id(), name=name, arguments="")
+                yield from self._begin("function_call", call_id=self._new_call_id(), **self._named(name), arguments="")
             case CallArguments(_, text):
                 yield self._delta("response.function_call_arguments.delta", text)
             case CallEnds():
@@ -62,6 +63,13 @@ class Output:
         yield {"type": "response.output_item.added", "output_index": len(self.items), "item": self._open}
         if kind != "function_call":
             yield self._told("response.content_part.added", content_index=0, part=self._part("", []))
+
+    def _named(self, name: str) -> dict[str, str]:
+        """As the client knows the function."""
+        if name not in self._namespaced:
+            return {"name": name}
+        namespace, short = self._namespaced[name]
+        return {"name": short, "namespace": namespace}
 
     def _delta(self, kind: str, text: str) -> Told:
         self._pieces.append(text)

@@ -29,6 +29,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     content: str | list[Part] | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | None = None
     output: str | list[Part] | None = None
     summary: list[Part] | None = None

@@ -8,6 +8,7 @@ import msgspec
 
 from chairlift.server.openai.objects import Usage
 from chairlift.server.openai.reply import Reply
+from chairlift.server.openai.responses.namespaces import Namespaced, namespaced
 from chairlift.server.openai.responses.request import ResponseRequest
 
 MAX_SHOWN_BYTES = 64 * 1024  # of each field: longer ones are not told back
@@ -61,14 +62,15 @@ class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The fields of a body that its response tells back."""
+    """The fields of a body that its response tells back, and the client's names of its functions."""
 
     fields: dict[str, Any]
+    namespaced: Namespaced
 
     @classmethod
     def of(cls, request: ResponseRequest) -> "Echo":
         """Of a body that was translated: its other tools were left out."""
-        tools = [tool for tool in request.tools or () if tool.get("type") == "function"]
+        tools = [tool for tool in request.tools or () if tool.get("type") in ("function", "namespace")]
         effort = None if request.reasoning is None else request.reasoning.effort
         given = None if request.text is None else request.text.format
         fields = {
@@ -83,7 +85,7 @@ class Echo:
             "top_logprobs": request.top_logprobs or 0,
             "user": request.user,
         }
-        return cls(fields)
+        return cls(fields, namespaced(tools))
 
     def begun(self, reply: Reply) -> ResponseObject:
         return ResponseObject(

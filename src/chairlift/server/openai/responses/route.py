@@ -27,7 +27,7 @@ async def responses(http: Request) -> Response:
 
     def complete(reply: Reply, choices: list[Choice]) -> ResponseObject:
         [choice] = choices
-        return echo.ended(reply, whole_output(reply, tokenizer, choice), choice.finish)
+        return echo.ended(reply, whole_output(reply, tokenizer, echo, choice), choice.finish)
 
     return await respond(http, reply, partial(ResponseEvents, tokenizer=tokenizer, echo=echo), complete)
 

@@ -4,11 +4,14 @@ Always: what asks for kept responses, or for tools that this server would have t
 the model could do without is left out, and reported.
 """
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.requests import ChatRequest
 from chairlift.server.openai.responses.items import Messages
+from chairlift.server.openai.responses.namespaces import Tools, functions_of, named, namespaced
 from chairlift.server.openai.responses.request import ResponseRequest
 from chairlift.server.openai.translated import Translated, alike
 
@@ -37,7 +40,7 @@ def translate(request: ResponseRequest) -> Translated:
         "messages": messages.made,
         "max_completion_tokens": request.max_output_tokens,
         "tools": [{"type": "function", "function": _without_type(tool)} for tool in tools] or None,
-        "tool_choice": _choice(request, bool(tools), names),
+        "tool_choice": _choice(request, tools, names),
         "response_format": _format(request),
         "reasoning_effort": None if reasoning is None else reasoning.effort,
         "logprobs": shows_logprobs or None,
@@ -64,35 +67,50 @@ def _messages(request: ResponseRequest) -> Messages:
 def _tools(request: ResponseRequest, names: dict[str, str], ignored: list[str]) -> list[dict[str, Any]]:
     kept: list[dict[str, Any]] = []
     for index, tool in enumerate(request.tools or ()):
-        place, kind = f"tools[{index}]", tool.get("type")
-        if kind == "function":
+        if _is_hosted(tool):
+            ignored.append(f"tools[{index}]")
+            continue
+        for place, function in _functions(tool, f"tools[{index}]"):
             names |= {f"tools[{len(kept)}]": place, f"tools[{len(kept)}].function": place}
-            kept.append(tool)
-        elif _is_hosted(tool):
-            ignored.append(place)
-        else:
-            raise InvalidRequest(f"{place}.type", f"{str(kind)[:40]!r} is not supported; give tools of type function")
+            kept.append(function)
     return kept
+
+
+def _functions(tool: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    match tool.get("type"):
+        case "function":
+            yield place, tool
+        case "namespace":
+            yield from functions_of(tool, place)
+        case other:
+            what = f"{str(other)[:40]!r} is not supported; give tools of type function or namespace"
+            raise InvalidRequest(f"{place}.type", what)
 
 
 def _without_type(tool: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in tool.items() if name != "type"}
 
 
-def _choice(request: ResponseRequest, has_tools: bool, names: dict[str, str]) -> str | dict[str, Any] | None:
+def _choice(request: ResponseRequest, tools: Tools, names: dict[str, str]) -> str | dict[str, Any] | None:
     given = request.tool_choice
-    if given == "auto" and not has_tools:  # those that there are were left out
+    if given == "auto" and not tools:  # those that there are were left out
         return None
     if not isinstance(given, dict):
         return given
+    chosen = partial(named, names={tool.get("name") for tool in tools}, known=namespaced(request.tools or ()))
     if given.get("type") == "function":
         names["tool_choice.function"] = "tool_choice"
-        return {"type": "function", "function": _without_type(given)}
+        return {"type": "function", "function": _without_type(chosen(given, "tool_choice"))}
     if given.get("type") != "allowed_tools":
         kinds = "none, auto, required, or of type function or allowed_tools"
         raise InvalidRequest("tool_choice.type", f"must be {kinds}, got {str(given.get('type'))[:40]!r}")
-    allowed = given.get("tools")
-    return given | {"tools": [tool for tool in allowed if not _is_hosted(tool)]} if isinstance(allowed, list) else given
+    allowed: list[Any] = []
+    for index, tool in enumerate(given["tools"] if isinstance(given.get("tools"), list) else ()):
+        place = f"tool_choice.tools[{index}]"
+        if not _is_hosted(tool):
+            names[f"tool_choice.tools[{len(allowed)}]"] = place
+            allowed.append(chosen(tool, place) if isinstance(tool, dict) else tool)
+    return given | {"tools": allowed}
 
 
 def _is_hosted(tool: Any) -> bool:

@@ -8,7 +8,9 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest
 
 MAX_TOOLS = 512
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+MAX_NAME = 128  # characters
+NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME}}}")
+NAME_RULE = f"must be of 1 to {MAX_NAME} letters, digits, dots, dashes and _"
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
@@ -53,8 +55,8 @@ def _tool(index: int, given: object) -> Tool:
     if not isinstance(function, Mapping):
         raise InvalidRequest(f"{place}.function", "must be an object with a name")
     name = function.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidRequest(f"{place}.function.name", "must be of 1 to 128 letters, digits, dots, dashes and _")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InvalidRequest(f"{place}.function.name", NAME_RULE)
     parameters = function.get("parameters")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise InvalidRequest(f"{place}.function.parameters", "must be a JSON schema of an object")
