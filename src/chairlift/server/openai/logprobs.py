@@ -15,7 +15,7 @@ from chairlift.server.openai.objects import (
     PromptLogprobs,
     TopLogprob,
 )
-from chairlift.text.detokenize import Detokenizer
+from chairlift.text.detokenize import Detokenizer, last_bytes
 from chairlift.text.tokenizer import Tokenizer
 
 _LEAST = -9999.0
@@ -38,7 +38,7 @@ class CompletionScores:
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int], skip_special: bool) -> None:
         self._tokenizer = tokenizer
-        self._detokenizer = Detokenizer(tokenizer, before, skip_special)
+        self._detokenizer = Detokenizer(tokenizer, last_bytes(tokenizer, before, skip_special), skip_special)
         self._offset = 0
 
     def build(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> CompletionLogprobs:
