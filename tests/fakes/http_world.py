@@ -5,11 +5,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import uvloop
 
+from chairlift.config.embedding.declared import EmbeddingConfig
 from chairlift.config.model import ModelConfig, SamplingDefaults, uniform_model
 from chairlift.config.settings import LlmServing
 from chairlift.core.limits import Limits
@@ -40,6 +42,7 @@ class HttpWorld:
         tokenizer: Tokenizer | None = None,
         room: int = 512,
         adapters: AdapterRegistry | None = None,
+        embedding: EmbeddingConfig | None = None,
         **settings: Any,
     ) -> None:
         self.tokenizer = tokenizer or small_tokenizer()
@@ -57,7 +60,9 @@ class HttpWorld:
         self.context = ServerContext(
             load=make_load(**{"max_body_bytes": 20_000, "host": "0.0.0.0", **settings}),  # any name is taken
             model_names=("small", "org/small"),
-            model_config=_config(self.tokenizer.vocab_size, self.eos_id, SamplingDefaults(**defaults or {})),
+            model_config=replace(
+                _config(self.tokenizer.vocab_size, self.eos_id, SamplingDefaults(**defaults or {})), embedding=embedding
+            ),
             tokenizer=self.tokenizer,
             client=self.client,
             created=1_700_000_000,

@@ -69,7 +69,7 @@ class Embedding:
     def _pair(self, query: str, document: str, truncate: int | None) -> Framed:
         texts, max_len = self._texts, self._max_len
         if texts.takes_pairs_as_text:
-            return texts.single(self._ids(texts.joined(query, document, None)), max_len, truncate, "documents")
+            return texts.single(self._ids(texts.before_document(query) + document), max_len, truncate, "documents")
         first, second = (self._ids(texts.prompted(text)) for text in (query, document))
         return texts.pair(first, second, max_len, truncate, "documents")
 

@@ -29,6 +29,7 @@ from chairlift.local.embeddings import Embedding
 from chairlift.local.keywords import own_options
 from chairlift.local.tokenizer import NamedTokenizer
 from chairlift.text.chat import render
+from chairlift.text.detokenize import last_bytes
 from chairlift.text.find import load_tokenizer
 from chairlift.text.prompt_forms import TokenIds
 from chairlift.text.responses.templates.model_format import ModelFormat, format_of
@@ -256,14 +257,18 @@ class LocalModel:
 
     def _text_stream(self, request: Request) -> TextStream:
         tokens, params, _ = request
-        return TextStream(self.tokenizer, tokens, params, self._end_ids(params))
+        before = last_bytes(self.tokenizer, tokens, params.skip_special_tokens)
+        return TextStream(self.tokenizer, before, params, self._end_ids(params))
 
     def _turn_maker(self, turn: ChatTurn) -> MakeStream:
         return self._stream_of if turn.read_as is None else partial(self._turn_stream, turn.read_as)
 
     def _turn_stream(self, read_as: ReadAs, request: Request) -> Stream | None:
         tokens, params, _ = request
-        return read_as.stream(self.tokenizer, tokens, params, self._end_ids(params)) if params.detokenize else None
+        if not params.detokenize:
+            return None
+        before = last_bytes(self.tokenizer, tokens, read_as.hides_special(params))
+        return read_as.stream(self.tokenizer, before, params, self._end_ids(params))
 
     def _end_ids(self, params: SamplingParams) -> frozenset[int]:
         return frozenset() if params.ignore_eos else frozenset(self._eos_ids)

@@ -29,6 +29,7 @@ from chairlift.server.context import ServerContext
 from chairlift.server.naming import NO_NAMES, naming
 from chairlift.server.request_log.record import Record
 from chairlift.telemetry.phases import Mark
+from chairlift.text.detokenize import last_bytes
 from chairlift.text.responses.reading.events import Event
 from chairlift.text.responses.reading.stream import ResponseStream
 from chairlift.text.responses.turn import ReadAs
@@ -116,8 +117,10 @@ class Answer:
         self._eos_ids = () if params.ignore_eos else context.model_config.eos_ids
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
         make = TextStream if read_as is None else read_as.stream
+        hides = params.skip_special_tokens if read_as is None else read_as.hides_special(params)
+        before = last_bytes(context.tokenizer, prompt, hides)
         self._texts: Sequence[TextStream | ResponseStream] = [
-            make(context.tokenizer, prompt, params, end_ids) for _ in range(params.num_samples)
+            make(context.tokenizer, before, params, end_ids) for _ in range(params.num_samples)
         ]
         self._is_read = read_as is not None
         self._open = set(range(params.num_samples))

@@ -2,12 +2,14 @@
 
 Always: one thread works on long texts, a piece at a time and in turn, so neither their number nor their length adds to
 memory or to the wait of others; without cuts in the vocabulary a text is one piece. A text that cannot fit is refused
-by its number of characters, or at the first token too many. Freed memory goes back to the system.
+by its number of characters, or at the first token too many. Of texts to be joined one is in memory at a time. Freed
+memory goes back to the system.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -29,6 +31,7 @@ class TokenLimit:
     num_tokens: int
     why: str  # "leave no room for output in the context of 8192 tokens"
     num_made: int = 0
+    num_kept: int | None = None  # a text that is cut needs no more; None: texts are not cut
 
 
 class TooLong(InvalidRequest):
@@ -63,9 +66,56 @@ class Encoder:
             return short
         long_texts = await self.in_thread(lambda: self._tokenizer.long_texts)
         _check(max(map(len, texts)), limit, long_texts)
+        with self._tidying(num_characters):
+            return [await self._encode(text, add_special, limit, long_texts) for text in texts]
+
+    async def encode_joined(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        head_of: Callable[[str], str],
+        limit: TokenLimit,
+        read: Callable[[list[int]], T],
+    ) -> list[T]:
+        """What `read` makes of the tokens of `head_of(first) + second`, for each pair. Raises `InvalidRequest`, before
+        any are joined where one is too long."""
+        lengths = [len(first) + len(second) for first, second in pairs]
+        num_around = len(head_of(""))
+        await self.check(num_around + max(lengths), limit)
+        num_characters = sum(lengths) + num_around * len(pairs)
+        if num_characters >= LONG_TEXT:
+            with self._tidying(num_characters):
+                return await self._join(pairs, head_of, limit, read)
+        short = [self._tokenizer.encode(head_of(first) + second, add_special=False) for first, second in pairs]
+        limit.num_made += sum(map(len, short))
+        return [read(ids) for ids in short]
+
+    async def _join(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        head_of: Callable[[str], str],
+        limit: TokenLimit,
+        read: Callable[[list[int]], T],
+    ) -> list[T]:
+        """A head that the pair before had too is made into tokens once, up to its last cut."""
+        long_texts = await self.in_thread(lambda: self._tokenizer.long_texts)
+        made, last, begun, rest = list[T](), "", list[int](), ""
+        for index, (first, second) in enumerate(pairs):
+            if first != last or not index:
+                last, head, rest = first, "", head_of(first)
+                if long_texts.cuts is not None:
+                    head, rest = long_texts.cuts.split_last(rest)
+                begun = await self._encode(head, False, limit, long_texts) if head else []
+            is_full = limit.num_kept is not None and len(begun) >= limit.num_kept
+            ids = [] if is_full else await self._encode(rest + second, False, limit, long_texts)
+            made.append(read(begun + ids))
+        return made
+
+    @contextmanager
+    def _tidying(self, num_characters: int) -> Iterator[None]:
+        """Gives memory back behind much work."""
         self._num_in_flight += 1
         try:
-            return [await self._encode(text, add_special, limit, long_texts) for text in texts]
+            yield
         finally:
             self._num_in_flight -= 1
             self._untidy += num_characters
@@ -85,6 +135,8 @@ class Encoder:
                 ids += found
                 if len(ids) > limit.num_tokens:
                     raise TooLong("prompt", f"more than {limit.num_tokens} tokens {limit.why}")
+                if limit.num_kept is not None and len(ids) >= limit.num_kept:
+                    break
         except Uncut:
             raise TooLong(
                 "prompt",

@@ -20,6 +20,7 @@ from chairlift.text.lengths import parts_of
 
 Encode = Callable[[str], list[int]]
 PIECE = 16_384  # characters before a cut is searched; some 20 ms of work
+_LOOK_BACK = 256  # characters in which a last cut is searched first
 MAX_PIECE = 262_144  # bytes; some 30 MiB while the library works on it
 _SIGNS = "\n\t .,;:!?()[]{}<>/+-*=\"'|&%$#@~`^\\\u3002\u3001\uff0c\uff1b\uff1a\uff01\uff1f"
 _MARKS = "\u0300-\u036f\u20d0-\u20ff\u3099\u309a"  # combine with the sign before them
@@ -48,6 +49,18 @@ class Cuts:
             yield _checked(text[begin:end])
             begin = end + self._is_left_out
         yield _checked(text[begin:])
+
+    def split_last(self, text: str) -> tuple[str, str]:
+        """At its last cut that does not depend on what follows the text; all is behind it where there is none."""
+        size = _LOOK_BACK
+        while True:
+            found = self._pattern.finditer(text, max(0, len(text) - size))
+            last = max((each.start() for each in found if each.end() < len(text)), default=None)
+            if last is not None:
+                return text[:last], text[last + self._is_left_out :]
+            if size >= len(text):
+                return "", text
+            size *= 8
 
     def _end(self, text: str, begin: int, size: int) -> int | None:
         last = begin + MAX_PIECE

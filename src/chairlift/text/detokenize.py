@@ -12,30 +12,32 @@ from chairlift.text.tokenizer import Tokenizer
 _LONGEST_PART = 3  # bytes of an incomplete character
 
 
+def last_bytes(tokenizer: Tokenizer, prompt_ids: Sequence[int], skip_special: bool = True) -> bytes:
+    """The prompt's last visible bytes, enough for an incomplete character. To be found once for all samples: it reads
+    the whole prompt where all of its tokens are hidden."""
+    spelling, hidden = tokenizer.spelling, tokenizer.special_ids if skip_special else frozenset[int]()
+    last = b""
+    for token_id in reversed(prompt_ids):
+        if token_id not in hidden:
+            last = spelling[token_id] + last
+        if len(last) >= _LONGEST_PART:
+            break
+    return last
+
+
 class Detokenizer:
-    """Reads only the prompt's last visible tokens, so its cost does not depend on the prompt's length."""
+    """`before`: the prompt's last bytes (`last_bytes`)."""
 
     __slots__ = ("_decoder", "_drops_space", "_has_part", "_hidden", "_spelling", "_whole")
 
-    def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], skip_special: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer, before: bytes, skip_special: bool = True) -> None:
         self._spelling = tokenizer.spelling
         self._whole = tokenizer.whole_texts
         self._hidden = tokenizer.special_ids if skip_special else frozenset[int]()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._has_part = False  # of a character, which the decoder holds
-        tail = self._tail(prompt_ids)
-        self._drops_space = tokenizer.spelling.drops_first_space and not tail
-        self._decode(tail)
-
-    def _tail(self, prompt_ids: Sequence[int]) -> bytes:
-        """The prompt's last visible bytes, enough for an incomplete character."""
-        tail = b""
-        for token_id in reversed(prompt_ids):
-            if token_id not in self._hidden:
-                tail = self._spelling[token_id] + tail
-            if len(tail) >= _LONGEST_PART:
-                break
-        return tail
+        self._drops_space = tokenizer.spelling.drops_first_space and not before
+        self._decode(before)
 
     def push(self, token_id: int) -> str:
         if token_id in self._hidden:

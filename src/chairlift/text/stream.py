@@ -4,7 +4,7 @@ Always: the pushes and `finish` joined are the sample's text. The first `min_tok
 strings. A token that ends the sample has no text, unless special tokens are shown or stop tokens included.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from chairlift.core.params import SamplingParams
 from chairlift.text.detokenize import Detokenizer
@@ -13,14 +13,15 @@ from chairlift.text.tokenizer import Tokenizer
 
 
 class TextStream:
-    """`stop`: the stop string that ended the sample. `end_ids`: the ids that end it, special or not."""
+    """`before`: the prompt's last bytes. `stop`: the stop string that ended the sample. `end_ids`: the ids that end it,
+    special or not."""
 
     __slots__ = ("_checker", "_detokenizer", "_ends", "_exempt", "stop")
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt_ids: Sequence[int], params: SamplingParams, end_ids: Collection[int] = ()
+        self, tokenizer: Tokenizer, before: bytes, params: SamplingParams, end_ids: Collection[int] = ()
     ) -> None:
-        self._detokenizer = Detokenizer(tokenizer, prompt_ids, params.skip_special_tokens)
+        self._detokenizer = Detokenizer(tokenizer, before, params.skip_special_tokens)
         self._checker = StopChecker(params.stop, params.include_stop_str_in_output) if params.stop else None
         self._exempt = params.min_tokens  # coming tokens that are not searched
         self._ends = silent_ends(params, end_ids)

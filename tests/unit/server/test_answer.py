@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
@@ -55,6 +56,22 @@ async def test_every_token_is_a_delta_and_the_last_one_finishes() -> None:
 async def test_the_last_token_of_a_capped_answer_keeps_its_text() -> None:
     deltas = await read(ask(HttpWorld("Hello world"), max_tokens=1))
     assert [(delta.text, delta.finish) for delta in deltas] == [("Hello", "length")]
+
+
+async def test_a_prompt_of_hidden_tokens_is_read_once_for_all_samples() -> None:
+    class Prompt(list[int]):
+        num_read = 0
+
+        def __reversed__(self) -> Iterator[int]:
+            for token in super().__reversed__():
+                Prompt.num_read += 1
+                yield token
+
+    world = HttpWorld("Hello")
+    prompt = Prompt([world.eos_id] * 50)
+    answer = Answer(world.context, Record("id", False, False), prompt, SamplingParams(n=4))
+    assert Prompt.num_read <= 50
+    assert [delta.text for delta in await read(answer)].count("Hello") == 4
 
 
 async def test_half_a_character_is_held_back_and_comes_with_its_other_half() -> None:

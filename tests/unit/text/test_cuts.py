@@ -40,36 +40,40 @@ def in_pieces(tokenizer: Tokenizer, text: str, size: int) -> list[int]:
     return [token for piece in cuts_of(tokenizer).pieces(text, size) for token in tokenizer.encode(piece, False)]
 
 
+WORDS, SIGNS = ["the", "hello", "12", "a", "日", "é", "'s"], [" ", "  ", "\n", "\t", ".", ", ", "x\u0301", "\u0301"]
+PARTS = st.lists(st.sampled_from([*WORDS, *SIGNS, "<|a|>", "<s>", "<tool>"]))
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                "the",
-                "hello",
-                " ",
-                "  ",
-                "\n",
-                ".",
-                ", ",
-                "12",
-                "a",
-                "日",
-                "é",
-                "'s",
-                "\t",
-                "x\u0301",
-                "<|a|>",
-                "<s>",
-                "<tool>",
-            ]
-        )
-    )
-)
+@given(PARTS)
 def test_pieces_give_the_tokens_of_the_whole(name: str, parts: list[str]) -> None:
     tokenizer, text = TOKENIZERS[name], "".join(parts)
     for size in (1, 4):
         assert in_pieces(tokenizer, text, size) == tokenizer.encode(text, False)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(PARTS, PARTS)
+def test_what_lies_before_the_last_cut_is_tokenized_without_what_follows(
+    name: str, parts: list[str], more: list[str]
+) -> None:
+    tokenizer, text, behind = TOKENIZERS[name], "".join(parts), "".join(more)
+    head, rest = cuts_of(tokenizer).split_last(text)
+    begun = tokenizer.encode(head, False) if head else []
+    assert begun + tokenizer.encode(rest + behind, False) == tokenizer.encode(text + behind, False)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_text_is_split_near_its_end_wherever_its_last_cut_is(name: str) -> None:
+    cuts = cuts_of(TOKENIZERS[name])
+    for behind in (3, 3_000):
+        head, rest = cuts.split_last("so it goes, " * 9 + "on a" + "€" * behind)
+        assert head.startswith("so it goes") and len(rest) <= behind + 5
+    assert cuts.split_last("€" * 3_000) == ("", "€" * 3_000)
+
+
+def test_a_sign_at_the_end_of_a_text_is_no_cut_for_what_follows_may_combine_with_it() -> None:
+    assert cuts_of(TOKENIZERS["small"]).split_last("go, on.") == ("go", ", on.")
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.text.detokenize import Detokenizer
+from chairlift.text.detokenize import Detokenizer, last_bytes
 from chairlift.text.sentencepiece_model import PieceModel
 from chairlift.text.spm import build_spm
 from chairlift.text.tokenizer import Tokenizer
@@ -17,7 +17,7 @@ IDS = st.lists(st.integers(0, len(PIECES) + 2), max_size=30)
 
 
 def stream(tokenizer: Tokenizer, prompt: list[int], output: list[int], skip_special: bool = True) -> str:
-    detokenizer = Detokenizer(tokenizer, prompt, skip_special)
+    detokenizer = Detokenizer(tokenizer, last_bytes(tokenizer, prompt, skip_special), skip_special)
     return "".join([detokenizer.push(token) for token in output]) + detokenizer.flush()
 
 
@@ -35,7 +35,7 @@ def test_the_output_joins_on_to_the_prompt(tokenizer: Tokenizer, prompt: str, ou
 
 @given(TOKENIZERS, st.text(NOT_ASCII, min_size=1))
 def test_no_broken_character_is_ever_shown(tokenizer: Tokenizer, text: str) -> None:
-    detokenizer = Detokenizer(tokenizer, [])
+    detokenizer = Detokenizer(tokenizer, b"")
     pieces = [detokenizer.push(token) for token in tokenizer.encode(text)]
     assert "".join(pieces) == text
     assert all(piece.count("\ufffd") <= text.count("\ufffd") for piece in pieces)
@@ -54,12 +54,12 @@ def test_a_prompt_cut_inside_a_character_is_completed(tokenizer: Tokenizer, text
 
 def test_a_character_is_shown_with_its_last_byte() -> None:
     ids = SPM.encode("😀", add_special=False)
-    detokenizer = Detokenizer(SPM, SPM.encode("a"))
+    detokenizer = Detokenizer(SPM, b"a")
     assert [detokenizer.push(token) for token in ids] == [" ", "", "", "", "😀"]
 
 
 def test_an_incomplete_tail_comes_out_at_the_end() -> None:
-    detokenizer = Detokenizer(SPM, SPM.encode("a"))
+    detokenizer = Detokenizer(SPM, b"a")
     assert [detokenizer.push(token) for token in SPM.encode("😀", add_special=False)[1:3]] == ["", ""]
     assert detokenizer.flush() == "\ufffd"
 
@@ -70,7 +70,7 @@ def test_the_first_token_keeps_its_space_behind_a_prompt_and_loses_it_alone() ->
     assert stream(SPM, [], ids) == stream(SPM, [1], ids) == "the"
 
 
-def test_making_one_reads_only_the_end_of_the_prompt() -> None:
+def test_only_the_end_of_the_prompt_is_read() -> None:
     class Prompt(list[int]):
         reads = 0
 
@@ -82,5 +82,5 @@ def test_making_one_reads_only_the_end_of_the_prompt() -> None:
                 Prompt.reads += 1
                 yield token
 
-    Detokenizer(BYTES, Prompt(BYTES.encode("fox " * 1000)))
+    last_bytes(BYTES, Prompt(BYTES.encode("fox " * 1000)))
     assert Prompt.reads <= 3

@@ -12,7 +12,7 @@ TOKENIZER = Tokenizer(byte_level(), bos_id=0, eos_id=1)
 
 def run(ids: list[int], params: SamplingParams, end_ids: tuple[int, ...] = ()) -> tuple[str, str | None, int]:
     """The text, the stop string, and how many tokens it took."""
-    stream = TextStream(TOKENIZER, [0], params, end_ids)
+    stream = TextStream(TOKENIZER, b"", params, end_ids)
     text = ""
     for count, token in enumerate(ids, 1):
         text += stream.push(token)

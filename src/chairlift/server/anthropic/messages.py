@@ -1,5 +1,6 @@
 """POST /v1/messages and POST /v1/messages/count_tokens."""
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,7 +24,7 @@ async def messages(http: Request) -> Response:
     translated = await _translated(http, MessagesRequest)
     reply = await chat_reply(http, translated.chat, time_left, "msg_", names=translated.names, lowers_max_tokens=True)
     del translated
-    return await respond(http, reply, MessageEvents, message_of)
+    return await respond(http, reply, MessageEvents, lambda *given: [msgspec.json.encode(message_of(*given))])
 
 
 async def count_tokens(http: Request) -> Response:

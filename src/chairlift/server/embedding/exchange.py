@@ -7,6 +7,7 @@ inputs are all checked before any is sent.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace as replace_fields
@@ -33,6 +34,7 @@ from chairlift.server.request_log.record import record_of
 from chairlift.text.embedding.texts import TRUNCATE, EmbeddingTexts, Framed, cut_to, too_long
 
 MAX_INPUTS = 2048  # of a body
+MAX_PAIR_TOKENS = 4_194_304  # of a body's pairs: a query counts for each of its documents
 _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0)  # that ends a request and means nothing
 R = TypeVar("R", bound=InputRequest)
 
@@ -47,10 +49,12 @@ class Exchange:
         self.model = request.model or context.model_names[0]
         self.max_len = context.engine.limits.max_model_len - 1
         self._http, self._time_left, self._request = http, time_left, request
-        cut_to(request.truncate_prompt_tokens, self.max_len)  # refuses it before any text is read
+        most = cut_to(request.truncate_prompt_tokens, self.max_len)  # refuses it before any text is read
         why = too_long(f"more than {self.max_len} tokens", self.max_len).partition("tokens ")[2]
-        # A text that is cut is tokenized whole first.
-        self._limit = TokenLimit(max(MAX_TOKENS, self.max_len) if request.cuts else self.max_len, why)
+        # A text that is cut may be longer.
+        num_tokens = max(MAX_TOKENS, self.max_len) if request.cuts else self.max_len
+        num_kept = None if request.truncate_prompt_tokens is None else most
+        self._limit = TokenLimit(num_tokens, why, num_kept=num_kept)
         self._num_tokens = 0
 
     @property
@@ -85,13 +89,27 @@ class Exchange:
         if texts.takes_pairs_as_text:
             if most is not None:
                 raise InvalidRequest("max_tokens_per_doc", f"this model reads both texts as one; use {TRUNCATE}")
-            joined = [texts.joined(*pair, instruction) for pair in zip(queries, documents, strict=True)]
-            return await self.singles(joined, "documents")
+            pairs = list(zip(queries, documents, strict=True))
+            head_of = partial(texts.before_document, instruction=instruction)
+            with charged(self._http, self._limit), naming({"prompt": "documents"}):
+                return await self.context.encoder.encode_joined(
+                    pairs,
+                    head_of,
+                    self._limit,
+                    lambda ids: self._counted(texts.single(ids, self.max_len, cut, "documents")),
+                )
         once = list(dict.fromkeys(queries))
         ids = dict(zip(once, await self.encode([texts.prompted(text) for text in once], "query"), strict=True))
         second = await self.encode([texts.prompted(text) for text in documents], "documents", most)
         sides = zip((ids[query] for query in queries), second, strict=True)
-        return [texts.pair(*pair, self.max_len, cut, "documents") for pair in sides]
+        return [self._counted(texts.pair(*pair, self.max_len, cut, "documents")) for pair in sides]
+
+    def _counted(self, pair: Framed) -> Framed:
+        self._num_tokens += len(pair.tokens)
+        if self._num_tokens > MAX_PAIR_TOKENS:
+            why = f"each with its query, make more than {MAX_PAIR_TOKENS} tokens; send fewer, or a shorter query"
+            raise InvalidRequest("documents", why)
+        return pair
 
     async def made(self, inputs: Sequence[Framed], field: str) -> list[bytes]:
         """The numbers of each input."""

@@ -1,9 +1,10 @@
 """POST /v1/chat/completions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,8 +21,11 @@ from chairlift.server.openai.read_answers import ReadChunks, finish_of, read_mes
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import ChatRequest
 from chairlift.server.openai.tools import is_older
+from chairlift.server.openai.whole import with_choices, with_prompt_logprobs
 from chairlift.text.responses.turn import ReadAs
 from chairlift.text.tokenizer import Tokenizer
+
+_encode = msgspec.json.Encoder().encode
 
 
 async def chat_completions(http: Request) -> Response:
@@ -49,16 +53,14 @@ class _Form:
             return Frame(reply, answer, index, scores)
         return ReadChunks(Envelope(reply, answer, index, scores), self.read_as, self.is_older)
 
-    def completion(self, reply: Reply, choices: list[Choice]) -> ChatCompletion:
+    def completion(self, reply: Reply, choices: list[Choice]) -> Iterator[bytes]:
         answer = reply.answers[0]
-        asks_prompt = reply.params.prompt_logprobs is not None
-        return ChatCompletion(
-            **reply.lead(),
-            choices=[self._choice(reply, index, choice) for index, choice in enumerate(choices)],
-            usage=reply.usage(),
-            prompt_logprobs=prompt_logprobs(self.tokenizer, answer.prompt_scores) if asks_prompt else UNSET,
-            prompt_token_ids=answer.prompt if reply.request.return_token_ids else UNSET,
-        )
+        prompt_ids = answer.prompt if reply.request.return_token_ids else UNSET
+        around = ChatCompletion(**reply.lead(), choices=[], usage=reply.usage(), prompt_token_ids=prompt_ids)
+        parts = with_choices(around, ([_encode(self._choice(reply, *each))] for each in enumerate(choices)))
+        if reply.params.prompt_logprobs is None:
+            return parts
+        return with_prompt_logprobs(parts, prompt_logprobs(self.tokenizer, answer.prompt_scores))
 
     def _choice(self, reply: Reply, index: int, choice: Choice) -> ChatChoice:
         return ChatChoice(

@@ -10,6 +10,7 @@ from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import TimeLimit, charged
 from chairlift.server.context import context_of
 from chairlift.server.naming import NO_NAMES, naming, through
+from chairlift.server.openai.logprobs import check_prompt_scores
 from chairlift.server.openai.params import attributes_of, chat_names, chat_params, given_params
 from chairlift.server.openai.reply import Reply
 from chairlift.server.openai.requests import ChatRequest
@@ -39,6 +40,7 @@ async def chat_reply(
         await check_shape(context, request, params)
         turn = await chat_turn(context, request, limit)
         prompt = await turn_tokens(context, turn, limit)
+        check_prompt_scores(len(prompt), 1, params)
         params = await held_params(context, request, turn, params)
         if lowers_max_tokens and params.max_tokens is not None:
             room = room_after(len(prompt), context.engine.limits)

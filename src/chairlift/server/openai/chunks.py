@@ -16,6 +16,7 @@ from chairlift.core.score import TokenScore
 from chairlift.server.answer import Answer, Delta
 from chairlift.server.errors import describe
 from chairlift.server.openai.reply import Choice, Reply
+from chairlift.server.openai.shown_prompt import ShownPrompt
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
@@ -39,11 +40,10 @@ class Envelope:
         self.tail = b',"logprobs":null,"finish_reason":null,"stop_reason":null}]%s}\n\n' % self._usage
         self.is_plain = scores is None and not self._has_ids and not self._has_usage  # head and tail are all
 
-    def chunk(self, body: bytes, news: Choice, echoed: Choice | None = None) -> bytes:
-        """`body`: the field with the text. `echoed`: tokens and scores to show in place of the news' own."""
-        shown = echoed or news
+    def chunk(self, body: bytes, news: Choice) -> bytes:
+        """`body`: the field with the text."""
         parts = [self.head, body, b',"logprobs":']
-        parts.append(b"null" if self._scores is None else _encode(self._scores(shown.tokens, shown.scores)))
+        parts.append(b"null" if self._scores is None else _encode(self._scores(news.tokens, news.scores)))
         parts += [b',"finish_reason":', _encode(news.finish), b',"stop_reason":', _encode(news.stop)]
         prompt_ids = b""
         if self._has_ids:
@@ -69,11 +69,10 @@ class Frame:
     """Chunks of text as it comes."""
 
     def __init__(
-        self, reply: Reply, answer: Answer, index: int, scores: Scores | None, echo: str | None = None
+        self, reply: Reply, answer: Answer, index: int, scores: Scores | None, echo: ShownPrompt | None = None
     ) -> None:
-        """`echo`: the prompt's text, to go before the answer's."""
+        """`echo`: the prompt, whose text goes before the answer's."""
         self._reply = reply
-        self._answer = answer
         self._pending = Choice()
         self._is_first = True
         self._echo = echo
@@ -94,15 +93,13 @@ class Frame:
 
     def _flush(self) -> bytes:
         news, self._pending = self._pending, Choice()
-        text, key, echoed = "".join(news.text), self._key, None
+        text, key = "".join(news.text), self._key
         if self._is_first:
             key = self._first_key
             if self._echo is not None:
-                text = self._echo + text
-                scores = [None, *self._answer.prompt_scores, *news.scores]
-                echoed = Choice(tokens=self._answer.prompt + news.tokens, scores=scores)
+                text = self._echo.text + text
         self._is_first = False
-        return self._envelope.chunk(key + _encode(text) + self._close, news, echoed)
+        return self._envelope.chunk(key + _encode(text) + self._close, news)
 
 
 class ChunkEncoder:

@@ -1,8 +1,9 @@
 """POST /v1/completions."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
@@ -11,19 +12,21 @@ from starlette.responses import Response
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import charged, enter
-from chairlift.server.answer import Answer
 from chairlift.server.context import context_of
 from chairlift.server.openai.chunks import ChunkEncoder, Frame
 from chairlift.server.openai.exchange import read_request, respond
-from chairlift.server.openai.logprobs import CompletionScores, prompt_logprobs
+from chairlift.server.openai.logprobs import check_prompt_scores
 from chairlift.server.openai.objects import Completion, CompletionChoice
 from chairlift.server.openai.params import attributes_of, completion_params, given_params, is_echo_only
 from chairlift.server.openai.prompts import completion_prompts
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import CompletionRequest
+from chairlift.server.openai.shown_prompt import ShownPrompt
 from chairlift.server.openai.structured import check_shape
+from chairlift.server.openai.whole import with_choices, with_prompt_logprobs
 from chairlift.text.tokenizer import Tokenizer
 
+_encode = msgspec.json.Encoder().encode
 DEFAULT_TOKENS = 16
 MAX_SAMPLES = 8192  # of a body; preparing that many takes a tenth of a second, in which other requests wait
 
@@ -44,6 +47,7 @@ async def completions(http: Request) -> Response:
         if len(prompts) * params.num_samples > MAX_SAMPLES:
             count = f"{len(prompts)} prompts with {params.num_samples} samples each"
             raise InvalidRequest("prompt", f"must ask for at most {MAX_SAMPLES} samples in all, got {count}")
+        check_prompt_scores(sum(map(len, prompts)), params.n, params)
         reply = Reply(
             http,
             request,
@@ -59,51 +63,46 @@ async def completions(http: Request) -> Response:
     return await respond(http, reply, partial(ChunkEncoder, frame=form.frame), form.completion)
 
 
-@dataclass(frozen=True, slots=True)
 class _Form:
-    tokenizer: Tokenizer
-    request: CompletionRequest
-    shows_prompt_scores: bool
+    def __init__(self, tokenizer: Tokenizer, request: CompletionRequest, shows_prompt_scores: bool) -> None:
+        self._tokenizer = tokenizer
+        self._request = request
+        self._shows_prompt_scores = shows_prompt_scores
+        self._prompts: dict[int, ShownPrompt] = {}
 
     def frame(self, reply: Reply, index: int) -> Frame:
-        answer = reply.answers[index // reply.params.n]
-        scores = self._scores(answer)
-        return Frame(reply, answer, index, None if scores is None else scores.build, self._echo(answer))
+        prompt = self._prompt(reply, index)
+        scores = None if reply.params.logprobs is None else prompt.choice_scores(self._echoes).build
+        return Frame(reply, prompt.answer, index, scores, prompt if self._echoes else None)
 
-    def completion(self, reply: Reply, choices: list[Choice]) -> Completion:
-        n = reply.params.n
-        return Completion(
-            **reply.lead(),
-            choices=[self._choice(reply.answers[index // n], index, choice) for index, choice in enumerate(choices)],
-            usage=reply.usage(),
-        )
+    def completion(self, reply: Reply, choices: list[Choice]) -> Iterator[bytes]:
+        around = Completion(**reply.lead(), choices=[], usage=reply.usage())
+        return with_choices(around, (self._choice(reply, *each) for each in enumerate(choices)))
 
-    def _choice(self, answer: Answer, index: int, choice: Choice) -> CompletionChoice:
-        tokens, scores, texts = choice.tokens, choice.scores, choice.text
-        echo = self._echo(answer)
-        if echo is not None:
-            tokens, scores = answer.prompt + tokens, [None, *answer.prompt_scores, *scores]
-            texts = [echo, *texts]
-        score = self._scores(answer)
-        prompt_scores = prompt_logprobs(self.tokenizer, answer.prompt_scores) if self.shows_prompt_scores else UNSET
-        return CompletionChoice(
+    def _choice(self, reply: Reply, index: int, choice: Choice) -> Iterator[bytes]:
+        prompt = self._prompt(reply, index)
+        texts = [prompt.text, *choice.text] if self._echoes else choice.text
+        scores = None if reply.params.logprobs is None else prompt.choice_scores(self._echoes)
+        has_ids = self._request.return_token_ids
+        shown = CompletionChoice(
             index=index,
             text="".join(texts),
-            logprobs=None if score is None else score.build(tokens, scores),
+            logprobs=None if scores is None else scores.build(choice.tokens, choice.scores),
             finish_reason=choice.finish,
             stop_reason=choice.stop,
-            prompt_logprobs=prompt_scores,
-            prompt_token_ids=answer.prompt if self.request.return_token_ids else UNSET,
-            token_ids=choice.tokens if self.request.return_token_ids else UNSET,
+            prompt_token_ids=prompt.answer.prompt if has_ids else UNSET,
+            token_ids=choice.tokens if has_ids else UNSET,
         )
+        parts = iter([_encode(shown)])
+        return with_prompt_logprobs(parts, prompt.scores()) if self._shows_prompt_scores else parts
 
-    def _echo(self, answer: Answer) -> str | None:
-        if not self.request.echo:
-            return None
-        return self.tokenizer.decode(answer.prompt, answer.params.skip_special_tokens)
+    def _prompt(self, reply: Reply, index: int) -> ShownPrompt:
+        """Of the choice with this index."""
+        number = index // reply.params.n
+        if number not in self._prompts:
+            self._prompts[number] = ShownPrompt(self._tokenizer, reply.answers[number])
+        return self._prompts[number]
 
-    def _scores(self, answer: Answer) -> CompletionScores | None:
-        if answer.params.logprobs is None:
-            return None
-        before = [] if self.request.echo else answer.prompt
-        return CompletionScores(self.tokenizer, before, answer.params.skip_special_tokens)
+    @property
+    def _echoes(self) -> bool:
+        return bool(self._request.echo)

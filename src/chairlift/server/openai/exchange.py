@@ -1,6 +1,6 @@
 """What the OpenAI routes share: reading a body, and responding in JSON or as an event stream."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -10,6 +10,7 @@ from starlette.responses import Response
 from chairlift.server.context import context_of
 from chairlift.server.openai.fields import Body, read
 from chairlift.server.openai.reply import Choice, Reply, check_model
+from chairlift.server.openai.whole import whole_response
 from chairlift.server.receive import read_body, until_gone
 from chairlift.server.request_log.ignored import ignore
 from chairlift.server.stream import ByteStream, DeltaEncoder
@@ -39,9 +40,9 @@ async def respond(
     http: Request,
     reply: Reply,
     encoder: Callable[[Reply], DeltaEncoder],
-    complete: Callable[[Reply, list[Choice]], object],
+    complete: Callable[[Reply, list[Choice]], Iterable[bytes]],
 ) -> Response:
-    """`encoder` makes the events of a stream, `complete` the body of a whole answer."""
+    """`encoder` makes the events of a stream, `complete` the pieces of a whole answer's JSON."""
     if reply.request.stream:
         return ByteStream(reply.answers, encoder(reply), headers=_HEADERS)
     try:
@@ -49,4 +50,4 @@ async def respond(
     finally:
         for answer in reply.answers:
             answer.close()
-    return json_response(complete(reply, choices))
+    return await whole_response(complete(reply, choices))

@@ -4,21 +4,29 @@ Always: a number that JSON cannot hold is sent as -9999. A token that is not tex
 `bytes:\\xe2\\x80`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import msgspec
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
 from chairlift.server.openai.objects import (
     ChatLogprob,
     ChatLogprobs,
     CompletionLogprobs,
     PromptLogprob,
-    PromptLogprobs,
     TopLogprob,
 )
 from chairlift.text.detokenize import Detokenizer
 from chairlift.text.tokenizer import Tokenizer
 
+MAX_PROMPT_SCORES = 4_194_304  # of a body; some 280 MiB of JSON
+_AT_ONCE = 4096  # scores that are made before other requests run
 _LEAST = -9999.0
+_encode = msgspec.json.Encoder().encode
+PromptLists = tuple[CompletionLogprobs, int]  # each list encoded, as one element; and the length of the prompt's text
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
@@ -34,14 +42,30 @@ def _number(logprob: float) -> float:
 
 
 class CompletionScores:
-    """The parallel lists of one choice, chunk after chunk. `before`: the tokens that its text continues."""
+    """The parallel lists of one choice, chunk after chunk. `before`: the last bytes of what its text continues.
+    `prompt`: makes the lists that go before the first."""
 
-    def __init__(self, tokenizer: Tokenizer, before: Sequence[int], skip_special: bool) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        before: bytes,
+        skip_special: bool,
+        prompt: Callable[[], PromptLists] | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, before, skip_special)
-        self._offset = 0
+        self._prompt = prompt
+        self.offset = 0
 
     def build(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> CompletionLogprobs:
+        if self._prompt is None:
+            return self._lists(tokens, scores)
+        (first, self.offset), self._prompt = self._prompt(), None
+        own = self._lists(tokens, scores)
+        pairs = zip(msgspec.structs.astuple(first), msgspec.structs.astuple(own), strict=True)
+        return CompletionLogprobs(*(of_prompt + of_choice for of_prompt, of_choice in pairs))
+
+    def _lists(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> CompletionLogprobs:
         return CompletionLogprobs(
             [token_text(self._tokenizer, token) for token in tokens],
             [None if score is None else _number(score.logprob) for score in scores],
@@ -55,9 +79,18 @@ class CompletionScores:
         return top
 
     def _advance(self, token: int) -> int:
-        start = self._offset
-        self._offset += len(self._detokenizer.push(token))
+        start = self.offset
+        self.offset += len(self._detokenizer.push(token))
         return start
+
+
+def prompt_lists(
+    tokenizer: Tokenizer, prompt: Sequence[int], scores: Sequence[TokenScore], skip_special: bool
+) -> PromptLists:
+    made = CompletionScores(tokenizer, b"", skip_special)
+    lists = msgspec.structs.astuple(made.build(prompt, [None, *scores]))
+    encoded: list[Any] = [[msgspec.Raw(_encode(each)[1:-1])] for each in lists]
+    return CompletionLogprobs(*encoded), made.offset
 
 
 def chat_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore | None]) -> ChatLogprobs:
@@ -74,9 +107,27 @@ def _top_logprob(tokenizer: Tokenizer, token: int, logprob: float) -> TopLogprob
     return TopLogprob(token_text(tokenizer, token), _number(logprob), list(tokenizer.spelling[token]))
 
 
-def prompt_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> PromptLogprobs:
-    """One map per prompt token, by token id; none for the first."""
-    return [None, *(_prompt_logprob(tokenizer, score) for score in scores)]
+def check_prompt_scores(num_tokens: int, num_shown: int, params: SamplingParams) -> None:
+    """`num_tokens`: of all prompts, each of which is shown so many times."""
+    if params.prompt_logprobs is None:
+        return
+    num = num_tokens * num_shown * (params.prompt_logprobs + 1)
+    if num > MAX_PROMPT_SCORES:
+        raise InvalidRequest(
+            "prompt_logprobs",
+            f"must ask for at most {MAX_PROMPT_SCORES} scores of prompts in all, got {num}: {num_tokens} prompt tokens "
+            f"x {num_shown} choices (n) x {params.prompt_logprobs + 1} (1 + prompt_logprobs, or logprobs with echo)",
+        )
+
+
+def prompt_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> Iterator[bytes]:
+    """The JSON of `PromptLogprobs` in pieces: one map per prompt token, by token id; null for the first."""
+    yield b"[null"
+    at_once = max(1, _AT_ONCE // (1 + len(scores[0].top))) if scores else 1
+    for start in range(0, len(scores), at_once):
+        made = [_prompt_logprob(tokenizer, score) for score in scores[start : start + at_once]]
+        yield b"," + _encode(made)[1:-1]
+    yield b"]"
 
 
 def _prompt_logprob(tokenizer: Tokenizer, score: TokenScore) -> dict[str, PromptLogprob]:

@@ -22,7 +22,7 @@ _BEFORE = (
 )
 _AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-_FORM = "<Instruct>: {}\n<Query>: {}\n<Document>: {}"
+_FORM = "<Instruct>: {}\n<Query>: {}\n<Document>: "
 
 
 class Framed(NamedTuple):
@@ -44,7 +44,7 @@ class EmbeddingTexts:
 
     @property
     def takes_pairs_as_text(self) -> bool:
-        """A pair becomes one text (`joined`)."""
+        """A pair becomes one text: the document behind `before_document`."""
         return self.config.answer is not None
 
     def prompted(self, text: str, prompt_name: str | None = None) -> str:
@@ -65,8 +65,8 @@ class EmbeddingTexts:
         prompts = dict(self.config.prompts)
         return next((name for name in names if name in prompts), None)
 
-    def joined(self, query: str, document: str, instruction: str | None) -> str:
-        return _FORM.format(_INSTRUCTION if instruction is None else instruction, query, document)
+    def before_document(self, query: str, instruction: str | None = None) -> str:
+        return _FORM.format(_INSTRUCTION if instruction is None else instruction, query)
 
     def single(self, ids: list[int], max_len: int, truncate: int | None, field: str) -> Framed:
         """The ids of a text, framed; `truncate`: to so many tokens, -1: to as many as fit."""

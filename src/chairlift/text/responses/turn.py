@@ -74,12 +74,17 @@ class ReadAs:
         special = self.format.special_texts if marks and skip_special_tokens else marks
         return ResponseReader(self.format.template, tools=self.tools, in_reasoning=self.in_reasoning, special=special)
 
+    def hides_special(self, params: SamplingParams) -> bool:
+        """Whether special tokens have no text; else they may be marks, which the reader needs."""
+        return params.skip_special_tokens and not self.format.special_marks
+
     def stream(
-        self, tokenizer: Tokenizer, prompt: Sequence[int], params: SamplingParams, end_ids: frozenset[int]
+        self, tokenizer: Tokenizer, before: bytes, params: SamplingParams, end_ids: frozenset[int]
     ) -> ResponseStream:
+        """`before`: the prompt's last bytes, as `hides_special` tells."""
         reader = self.reader(params.skip_special_tokens)
-        shows_marks = bool(self.format.special_marks)
-        return ResponseStream(tokenizer, prompt, params, end_ids, reader, shows_marks, self.new_call_id)
+        hides = self.hides_special(params)
+        return ResponseStream(tokenizer, before, params, end_ids, reader, hides, self.new_call_id)
 
     def new_call_id(self) -> str:
         return new_call_id(self.format.template)

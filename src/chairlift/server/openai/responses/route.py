@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,7 +13,7 @@ from chairlift.server.openai.exchange import read_request, respond
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.responses.events import ResponseEvents, whole_output
 from chairlift.server.openai.responses.request import ResponseRequest
-from chairlift.server.openai.responses.response import Echo, ResponseObject
+from chairlift.server.openai.responses.response import Echo
 from chairlift.server.openai.responses.translate import translate
 from chairlift.server.openai.translated import Translated
 from chairlift.server.request_log.ignored import ignore
@@ -25,9 +26,9 @@ async def responses(http: Request) -> Response:
     reply = await chat_reply(http, translated.chat, time_left, "resp_", names=translated.names)
     del translated
 
-    def complete(reply: Reply, choices: list[Choice]) -> ResponseObject:
+    def complete(reply: Reply, choices: list[Choice]) -> list[bytes]:
         [choice] = choices
-        return echo.ended(reply, whole_output(reply, tokenizer, echo, choice), choice.finish)
+        return [msgspec.json.encode(echo.ended(reply, whole_output(reply, tokenizer, echo, choice), choice.finish))]
 
     return await respond(http, reply, partial(ResponseEvents, tokenizer=tokenizer, echo=echo), complete)
 

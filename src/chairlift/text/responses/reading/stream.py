@@ -16,8 +16,8 @@ from chairlift.text.tokenizer import Tokenizer
 
 
 class ResponseStream:
-    """`stop`: the stop string that ended the sample. `end_ids`: the ids that end it. `shows_marks`: special tokens are
-    handed to the reader, which leaves out those that mean nothing."""
+    """`before`: the prompt's last bytes. `stop`: the stop string that ended the sample. `end_ids`: the ids that end it.
+    `skip_special`: else special tokens are handed to the reader, which leaves out those that mean nothing."""
 
     __slots__ = ("_checker", "_detokenizer", "_ends", "_events", "_exempt", "_params", "_reader", "_written",
                  "new_call_id", "num_reasoning", "stop")  # fmt: skip
@@ -25,14 +25,14 @@ class ResponseStream:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        prompt_ids: Sequence[int],
+        before: bytes,
         params: SamplingParams,
         end_ids: Collection[int],
         reader: ResponseReader,
-        shows_marks: bool,
+        skip_special: bool,
         new_call_id: Callable[[], str],
     ) -> None:
-        self._detokenizer = Detokenizer(tokenizer, prompt_ids, params.skip_special_tokens and not shows_marks)
+        self._detokenizer = Detokenizer(tokenizer, before, skip_special)
         self._ends = silent_ends(params, end_ids)
         self._reader = reader
         self.new_call_id = new_call_id

@@ -18,7 +18,7 @@ TOKENIZER = small_tokenizer()
 def new_stream() -> ResponseStream:
     format = format_of(TOKENIZER, BY_NAME["hermes"].name)
     assert format is not None
-    return ReadAs(format, (), False).stream(TOKENIZER, [], SamplingParams(), frozenset())
+    return ReadAs(format, (), False).stream(TOKENIZER, b"", SamplingParams(), frozenset())
 
 
 def test_what_was_written_is_told_once() -> None:

@@ -1,0 +1,71 @@
+"""A whole answer as JSON, in pieces.
+
+Always: other requests run between two large pieces, while they are made and while they are sent. A piece that several
+choices share is in memory once.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+_LARGE = 65_536  # bytes
+_CHOICES = b'"choices":['
+_encode = msgspec.json.Encoder().encode
+
+
+async def whole_response(pieces: Iterable[bytes]) -> Response:
+    made, size = [], 0
+    for piece in pieces:
+        made.append(piece)
+        size += len(piece)
+        if size >= _LARGE:
+            size = 0
+            await asyncio.sleep(0)
+    return _Pieces(made)
+
+
+class _Pieces(Response):
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.status_code = 200
+        self.background = None
+        length = str(sum(map(len, pieces))).encode()
+        self.raw_headers = [(b"content-length", length), (b"content-type", b"application/json")]
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        group, size = list[bytes](), 0
+        for piece in self._pieces:
+            group.append(piece)
+            size += len(piece)
+            if size >= _LARGE:
+                await send({"type": "http.response.body", "body": b"".join(group), "more_body": True})
+                await asyncio.sleep(0)
+                group, size = [], 0
+        await send({"type": "http.response.body", "body": b"".join(group)})
+
+
+def with_choices(answer: msgspec.Struct, choices: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
+    """`answer`: all but its choices."""
+    head, found, tail = _encode(answer).partition(_CHOICES)
+    assert found and tail.startswith(b"]")  # no text of JSON holds it: quotes in texts are escaped
+    yield head + found
+    for index, choice in enumerate(choices):
+        if index:
+            yield b","
+        yield from choice
+    yield tail
+
+
+def with_prompt_logprobs(pieces: Iterable[bytes], scores: Iterable[bytes]) -> Iterator[bytes]:
+    """The object of these pieces with one more field behind its others."""
+    last = b""
+    for piece in pieces:
+        yield last
+        last = piece
+    yield last[:-1] + b',"prompt_logprobs":'
+    yield from scores
+    yield b"}"
