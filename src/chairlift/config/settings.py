@@ -47,8 +47,8 @@ Group = Literal["model", "engine", "replicas", "nodes", "server", "record"]
 MINDSPORE_DEVICES = ("mindspore", "mindspore:cpu", "mindspore:ascend")
 UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
 _KV_RULE = (
-    "blocks of the KV cache (default: a quarter of free memory, more if one full-length request needs it; on a GPU what "
-    "--memory allows)"
+    "blocks of the KV cache (default: a quarter of free memory, more if one full-length request needs it; on a GPU "
+    "what --memory allows)"
 )
 
 
