@@ -23,7 +23,7 @@ WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_nati
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples deploy website setup.py
 
-.PHONY: help serve setup fit kernels test test-all check format lint types arch unit nightly chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
+.PHONY: help serve setup fit kernels test test-all check format lint words types arch unit nightly chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
@@ -92,9 +92,13 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev words
 	$(BIN)/ruff format --check --quiet $(CODE)
 	$(BIN)/ruff check --quiet $(CODE)
+
+# No sentence of README and docs has more than 40 words.
+words: $(VENV)/.dev
+	$(BIN)/python website/sentences.py
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

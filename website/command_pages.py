@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from chairlift.cli.main import _parser
 from chairlift.config.options.resolve import OPTIONS
-from tables import code, plain, table
+from tables import Shared, code, plain, table
 
 Row = tuple[str, str, str]
 _COLUMNS = ("option", "default", "meaning")
@@ -41,7 +41,8 @@ def options_page() -> str:
 
 def commands_page() -> str:
     titles = {row[0]: title for title, rows in _sections().items() for row in rows}
-    return _COMMANDS_INTRO + "".join(_command(name, parser, titles) for name, parser in _commands().items())
+    shared = Shared("chairlift ")
+    return _COMMANDS_INTRO + "".join(_command(name, parser, titles, shared) for name, parser in _commands().items())
 
 
 def _sections() -> dict[str, list[Row]]:
@@ -56,13 +57,14 @@ def _sections() -> dict[str, list[Row]]:
     return sections
 
 
-def _command(name: str, parser: argparse.ArgumentParser, titles: Mapping[str, str]) -> str:
+def _command(name: str, parser: argparse.ArgumentParser, titles: Mapping[str, str], known: Shared) -> str:
     rows = [(action, _row(parser, action)) for _, actions in _groups(parser) for action in actions]
     own = [row for action, row in rows if not _is_option(action) and action.dest != "help"]
     shared = dict.fromkeys(titles[row[0]] for action, row in rows if _is_option(action) and row[0] in titles)
     text = f"\n## chairlift {name}\n\n{_sentence(parser.description or '')}\n"
     if own:
-        text += f"\n{table(_COLUMNS, own)}"
+        new, others = known.split(name, own)
+        text += (f"\n{table(_COLUMNS, new)}" if new else "") + others
     if shared:
         links = ", ".join(f"[{title}](options.md#{title.replace(' ', '-')})" for title in shared)
         text += f"\nOptions of serve: {links}.\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 from chairlift.config.settings import Settings
 from chairlift.server.openapi import document
-from tables import code, plain, table
+from tables import Shared, code, plain, table
 
 _INTRO = """\
 # HTTP API
@@ -30,12 +30,13 @@ def http_page() -> str:
     schemas = described["components"]["schemas"]
     bodies = list(dict.fromkeys(_bodies(described["paths"])))
     others = [name for name in schemas if name not in bodies]
+    shared = Shared("")
     return "".join(
         (
             _INTRO,
             "\n" + _routes(described["paths"]),
             _BODIES,
-            *(_schema(name, schemas[name], schemas[name].get("required", ())) for name in bodies),
+            *(_schema(name, schemas[name], schemas[name].get("required", ()), shared) for name in bodies),
             _ANSWERS,
             *(_schema(name, schemas[name]) for name in others),
         )
@@ -76,13 +77,14 @@ def _link(name: str) -> str:
     return f"[{name}](#{name.lower()})"
 
 
-def _schema(name: str, schema: Mapping[str, Any], needed: Collection[str] = ()) -> str:
+def _schema(name: str, schema: Mapping[str, Any], needed: Collection[str] = (), shared: Shared | None = None) -> str:
     about = f"\n{plain(schema['description'])}\n" if "description" in schema else ""
     rows = [
         (code(field), _type(shape) + _default(shape) + (", needed" if field in needed else ""), _meaning(shape))
         for field, shape in schema.get("properties", {}).items()
     ]
-    return f"\n### {name}\n{about}\n" + table(("field", "type", "meaning"), rows)
+    own, others = shared.split(name, rows) if shared else (rows, "")
+    return f"\n### {name}\n{about}\n" + table(("field", "type", "meaning"), own) + others
 
 
 def _meaning(shape: Mapping[str, Any]) -> str:

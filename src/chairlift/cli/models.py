@@ -41,9 +41,9 @@ def as_markdown() -> str:
     """The table of docs/models.md."""
     rows = [_HEADS, ("---",) * len(_HEADS), *(_cells(_describe(family)) for family in FAMILIES)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    meanings = "; ".join(f"{name}: {meaning}" for name, meaning in _COVERED.items())
+    meanings = "\n".join(f"- {name}: {meaning}" for name, meaning in _COVERED.items())
     names = ", ".join(f"`{name}`" for name in BY_TRANSFORMERS)
-    return "\n".join([*lines, "", f"Tested: {meanings}.", "", f"Beside these {_OTHERS}: {names}."])
+    return "\n".join([*lines, "", f"Tested:\n\n{meanings}", "", f"Beside these {_OTHERS}: {names}."])
 
 
 def _describe(family: Family) -> dict[str, Any]:

@@ -47,8 +47,8 @@ Group = Literal["model", "engine", "replicas", "nodes", "server", "record"]
 MINDSPORE_DEVICES = ("mindspore", "mindspore:cpu", "mindspore:ascend")
 UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
 _KV_RULE = (
-    "blocks of the KV cache (default: a quarter of free memory, at most 1 GiB for the embedded model, up to half where "
-    "one request of full length needs it; by --memory on a GPU)"
+    "blocks of the KV cache (default: a quarter of free memory, more if one full-length request needs it; on a GPU "
+    "what --memory allows)"
 )
 
 
@@ -131,8 +131,8 @@ class Settings:
         "number type of the KV cache: int8 on a CPU, fp8 on a GPU; auto: as --dtype",
     )  # fmt: skip
     quantize: str = _model("auto", *_choice("auto", "none", "stored", "int8", "int4", "fp8"),
-        "number type of the weights: as a GGUF file has them (stored), 8 or 4 bits on a CPU, fp8 on a GPU, or that "
-        "of --dtype (none); auto: stored on a CPU unless --dtype names a type, else none",
+        "number type of the weights; none: that of --dtype; stored: that of the GGUF file; int8, int4: on a CPU; fp8: "
+        "on a GPU; auto: stored on a CPU without --dtype, else none",
     )  # fmt: skip
     kernels: str = _model("auto", *_choice("auto", "torch", "native", "triton"), "kernels to compute with")
     attention: str = _model("auto", *_choice("auto", "triton", "flashinfer"),
@@ -199,7 +199,7 @@ class Settings:
     requeue: str = _engine(
         "arrival",
         *_choice(*REQUEUES),
-        "order of preempted requests: first the first to arrive, the first or the last preempted",
+        "preempted request that runs again first: the earliest arrival, the one preempted first, or last",
     )
     host_memory: int | None = _engine(
         None,

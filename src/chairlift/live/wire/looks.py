@@ -1,4 +1,4 @@
-"""Looks for the word how engines that are gone ended: their parent or node tells it, but not at once."""
+"""Polls for the exit reason of a dead engine: its parent or node tells it, but not at once."""
 
 import asyncio
 from collections.abc import Callable

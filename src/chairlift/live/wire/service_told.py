@@ -1,4 +1,4 @@
-"""A front end's word to replicas on what users are served in the others, where their policy goes by that.
+"""Tells each replica how much service users got from the others, where its policy needs that.
 
 Always: each token of this front end's requests is told once to every replica but the one that made it. So all front
 ends together tell everything, and none needs to know of another.

@@ -26,7 +26,7 @@ class Variant:
 
     @property
     def label(self) -> str:
-        return ", ".join(self.varied.values()) or "as it comes"
+        return ", ".join(self.varied.values()) or "defaults"
 
 
 def parse_vary(given: Sequence[str]) -> dict[str, list[str]]:

@@ -33,7 +33,7 @@ def test_arrivals_may_vary_too() -> None:
 
 def test_without_anything_that_varies_there_is_one_case() -> None:
     (variant,) = variants({}, "trace", {}, None, {"CHAIRLIFT_MAX_RUNNING": "7"})
-    assert (variant.settings.max_running, variant.arrivals, variant.label) == (7, "trace", "as it comes")
+    assert (variant.settings.max_running, variant.arrivals, variant.label) == (7, "trace", "defaults")
 
 
 @pytest.mark.parametrize(

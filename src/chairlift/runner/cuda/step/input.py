@@ -1,7 +1,7 @@
 """A step as it crosses from the host to the device: one value of plain integers.
 
 `HostPart` makes it from a plan. `DevicePart` needs nothing else and may be in another process, where it comes as bytes:
-docs/formats.md.
+a head of 64-bit integers, then the arrays as 32-bit ones. Each field's meaning is beside it, here and in `columns.py`.
 
 Always: what lies on the device between steps (block tables, last sampled tokens, keys and values) is changed by step
 inputs alone, in the order of their steps. Without torch.
