@@ -55,7 +55,8 @@ def changed_since(base: str, root: Path = ROOT) -> list[str]:
     differing = _git(root, "diff", "--name-only", "--no-renames", base)
     if differing is None:
         raise SystemExit(f"near: git knows no commit {base}; name another with BASE=REV")
-    return sorted({*differing.splitlines(), *(_git(root, "ls-files", "--others", "--exclude-standard") or "").split()})
+    unknown = _git(root, "ls-files", "--others", "--exclude-standard") or ""
+    return sorted({*differing.splitlines(), *unknown.splitlines()})
 
 
 def beginning(root: Path = ROOT) -> str:
