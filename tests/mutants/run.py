@@ -33,7 +33,10 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="leave out what --out has")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     args = parser.parse_args()
-    mutants = pick(ROOT, args.seed, args.count, args.rooms.split(","))
+    rooms = args.rooms.split(",")
+    if unknown := [room for room in rooms if room not in SHARES]:
+        parser.error(f"--rooms: no room is called {unknown[0]}; there are {', '.join(SHARES)}")
+    mutants = pick(ROOT, args.seed, args.count, rooms)
     report = Report(mutants, args.out, args.resume)
     if args.list:
         print(*map(report.row, mutants), sep="\n")
