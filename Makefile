@@ -23,10 +23,11 @@ WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_nati
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples deploy website setup.py
 
-.PHONY: help serve setup fit kernels test test-all check format lint words types arch unit nightly chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
+.PHONY: help serve setup fit kernels near test test-all check format lint words types arch unit nightly chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
+	@echo "make near    check format, lint, types and contracts and run the core's tests and those near what changed: under two minutes"
 	@echo "make test    install and run the tests that need no GPU, but for the long ones;  make test-all   those too, as CI does"
 	@echo "make check   check format, lint, types and contracts and run the default tests: for use while working"
 	@echo "make cross   test the native kernels of both architectures against plain C, the other one's on an emulated processor"
@@ -78,6 +79,10 @@ $(VENV)/.docs: $(VENV)/.dev
 kernels: $(VENV)/.runtime
 	@$(PIP) --quiet --no-deps --editable .
 	@$(SAY_WITHOUT_KERNELS)
+
+# BASE=rev names the commit that changes are counted from.
+near: lint types arch
+	$(BIN)/python tests/near.py $(ARGS)
 
 # One run of pytest, since collecting takes a while. Some tests only wait, so two cores have room for a third worker.
 test: lint types arch
