@@ -18,7 +18,8 @@ from chairlift.text.structured.shared import with_shared_parts
 from chairlift.text.structured.source import wrong
 
 ANY_TEXT = r"(?s:.*)"
-_GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+# Patterns take the time of one pass over any text. So a line's own blanks come first here: `\s` would go on from each line.
+_GBNF = re.compile(r"^[^\S\n]*[\w-]+\s*::=", re.MULTILINE)
 _META = re.compile(r"[\\.+*?()|\[\]{}^$#&~/\n\t\r-]")
 _SIGNS = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
 # What a schema says of itself in "x-guidance" gives way to these.
