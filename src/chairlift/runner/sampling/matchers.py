@@ -21,7 +21,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
 from chairlift.core.request import Request
 from chairlift.core.structured import Structured
-from chairlift.text.structured.grammar import LIMITS, grammar_of
+from chairlift.text.structured.grammar import matcher_of
 
 _MAX_GRAMMARS = 256  # that are kept ready for further requests with the same shape
 _ANY = np.int32(-1)  # all tokens of a word
@@ -123,7 +123,7 @@ class Matchers:
             vocabulary = self._vocabulary.result()
         except Exception as error:  # a tokenizer that is missing or broken fails these requests alone
             raise InvalidRequest("structured_outputs", f"the model's vocabulary cannot be read: {error}") from error
-        matcher = LLMatcher(vocabulary, grammar_of(structured), log_level=0, limits=LIMITS)
+        matcher = matcher_of(structured, vocabulary)
         if matcher.is_error():
             raise InvalidRequest("structured_outputs", _fault(matcher))
         return matcher
