@@ -178,7 +178,7 @@ def assemble_watched(
 ) -> tuple[Switchboard, View, EngineMetrics]:
     """An engine that times and notes its steps: for the page, for the metrics in that folder, and to tell what a dead
     engine was computing. `start` counts the engines of a server, from 1."""
-    from chairlift.runner.hooks import ShowsLayers
+    from chairlift.runner.hooks import ShowsLayers, ShowsMasks
 
     rules = rules_of(model.settings, loaded)
     engine = make_engine(loaded.runner, loaded.limits, rules)
@@ -187,6 +187,8 @@ def assemble_watched(
     engine.runner = NotedRunner(stopwatch, note, switchboard.keys_of)
     if isinstance(loaded.runner, ShowsLayers):
         loaded.runner.on_layer = note.beat
+    if isinstance(loaded.runner, ShowsMasks):
+        loaded.runner.on_mask = note.beat
     store = Store(metrics, engine_role(replica))
     device = DeviceSampler(store, find_reader)
     if loaded.device == "cuda" and replica == 0:  # samples of one device would add up

@@ -51,6 +51,17 @@ def watched(folder: Path, device: str) -> tuple[Switchboard, View]:
     return assemble_watched(find_model(Settings()), loaded_on(device), folder, StepNote(folder / "steps"), 1)[:2]
 
 
+def test_masks_and_layers_of_a_long_step_are_signs_of_life(tmp_path: Path) -> None:
+    loaded, note = loaded_on("cpu"), StepNote(tmp_path / "steps")
+    for hook in ("on_mask", "on_layer"):
+        setattr(loaded.runner, hook, None)
+    assemble_watched(find_model(Settings()), loaded, tmp_path, note, 1)
+    for hook in ("on_mask", "on_layer"):
+        before = note.last_beat
+        getattr(loaded.runner, hook)()
+        assert note.last_beat > before
+
+
 def run(switchboard: Switchboard, key: int) -> None:
     switchboard.submit(b"front end", submit(key, list(range(8)), SamplingParams(max_tokens=5, ignore_eos=True)))
     while switchboard.has_work:

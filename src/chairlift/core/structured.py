@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from chairlift.core.errors import InvalidRequest
 
-Kind = Literal["json_schema", "regex", "choice", "grammar", "structural_tag"]
+# "response": a grammar that the server makes of tools, thoughts and one of the others.
+Kind = Literal["json_schema", "regex", "choice", "grammar", "structural_tag", "response"]
 
 
 @dataclass(frozen=True, slots=True)

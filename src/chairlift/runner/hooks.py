@@ -1,4 +1,5 @@
-"""Hooks of a runner: the logits that tokens are chosen from, and the layers of a step. Unset they cost nothing."""
+"""Hooks of a runner: the logits that tokens are chosen from, the layers and the masks of a step. Unset they cost
+nothing."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from chairlift.core.plan import AdapterSlot
 from chairlift.core.ports import HostMemory, Runner
 from chairlift.runner.machine.to_device import on_host, to_device
 from chairlift.runner.model import OnLayer
+from chairlift.runner.sampling.matchers import OnMask
 
 _MAX_IN_FLIGHT = 8  # steps whose rows have not arrived; bounds pinned memory
 
@@ -36,6 +38,13 @@ class ShowsLayers(Runner, Protocol):
     """A runner with long steps, as on a CPU, that calls a hook before each layer."""
 
     on_layer: OnLayer
+
+
+@runtime_checkable
+class ShowsMasks(Runner, Protocol):
+    """A runner of answers that are held to a shape, that calls a hook between the masks of a step."""
+
+    on_mask: OnMask
 
 
 @runtime_checkable

@@ -123,6 +123,21 @@ def test_a_step_without_shapes_makes_no_masks(monkeypatch: pytest.MonkeyPatch) -
     run(CudaRunner, [GROUPS[2]], Preemption(), matchers())
 
 
+@pytest.mark.parametrize("kind", [TorchRunner, CudaRunner])
+def test_masks_of_a_long_step_are_told_of(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, begin = list[None](), kind.__init__
+
+    def hooked(self: Any, *args: Any, **more: Any) -> None:
+        begin(self, *args, **more)
+        self.on_mask = lambda: told.append(None)
+
+    monkeypatch.setattr(kind, "__init__", hooked)
+    run(kind, [GROUPS[2]], Preemption(), matchers())
+    assert not told
+    run(kind, [GROUPS[4]], Preemption(), matchers())
+    assert told
+
+
 def runs_out(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: range) -> Counter[str]:
     """Memory is missing in these calls, from 1; how often memory was freed."""
     method, count = getattr(owner, name), Counter[str]()

@@ -232,7 +232,7 @@ async def test_what_an_answer_is_held_to(body: dict[str, Any], is_held: bool) ->
 
 async def test_a_shape_begins_behind_the_reasoning_and_stands_alone_where_there_is_none() -> None:
     thinking = (await submitted(tool_world("hermes", "{}"), response_format=AS_JSON)).params.structured_outputs
-    assert thinking.kind == "grammar" and "think>" in thinking.source
+    assert thinking.kind == "response" and "think>" in thinking.source
     silent = await submitted(tool_world("hermes", "{}"), response_format=AS_JSON, enable_thinking=False)
     assert silent.params.structured_outputs.kind == "json_schema"
 

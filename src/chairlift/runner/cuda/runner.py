@@ -35,10 +35,10 @@ from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
 from chairlift.runner.cuda.step.structured_rows import is_known, structured_rows
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import PagedModel
+from chairlift.runner.model import PagedModel, nothing
 from chairlift.runner.ranks.cuda import RankedDevice
 from chairlift.runner.ranks.orders import Orders
-from chairlift.runner.sampling.matchers import NO_MATCHERS, Matchers
+from chairlift.runner.sampling.matchers import NO_MATCHERS, Matchers, OnMask
 from chairlift.runner.sampling.prompt_targets import prompt_targets
 from chairlift.runner.torch.runner import device_lost_on_error, failure
 from chairlift.runner.torch.step_result import NOT_A_NUMBER
@@ -76,6 +76,7 @@ class CudaRunner:
         self._matchers = matchers
         self._steps: deque[_Step] = deque()
         self.on_logits: LogitsHook | None = None
+        self.on_mask: OnMask = nothing
         self.uses_graphs = True  # off: every step runs eagerly
 
     @torch.inference_mode()
@@ -142,7 +143,7 @@ class CudaRunner:
             raise RuntimeError(NO_MATCHERS)
         assert step.launched is not None
         rows = structured_rows(step.plan, step.launched.step, last)
-        masks = self._matchers.masks(step.plan.step, rows)
+        masks = self._matchers.masks(step.plan.step, rows, self.on_mask)
         step.failed = {rows[index][0].id: fault for index, fault in masks.failed.items()}
         step.in_flight = self.device.finish(step.launched, masks.words)
         step.launched = None

@@ -21,11 +21,19 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
 from chairlift.core.request import Request
 from chairlift.core.structured import Structured
-from chairlift.text.structured.grammar import LIMITS, grammar_of
+from chairlift.text.structured.grammar import matcher_of
 
 _MAX_GRAMMARS = 256  # that are kept ready for further requests with the same shape
+_GROUP = 32  # masks that are made side by side, between two calls of the hook: a second at most on one core
 _ANY = np.int32(-1)  # all tokens of a word
 NO_MATCHERS = "structured answers need matchers, which this runner was made without"
+
+
+OnMask = Callable[[], None]  # called before each mask or group of them
+
+
+def _nothing() -> None:
+    """The hook of a run without one."""
 
 
 class Masks(NamedTuple):
@@ -59,7 +67,7 @@ class Matchers:
             if (structured := chunk.request.params.structured_outputs) is not None:
                 self._grammar(structured)
 
-    def masks(self, step: int, rows: Sequence[tuple[Request, Sequence[int]]]) -> Masks:
+    def masks(self, step: int, rows: Sequence[tuple[Request, Sequence[int]]], on_mask: OnMask = _nothing) -> Masks:
         """rows: requests with the output that their next tokens come after; rows of one request, which has drafts,
         follow each other. A step that does not count on from the last is another scheduler's, with the same ids."""
         if step <= self._step:
@@ -69,6 +77,7 @@ class Matchers:
         matchers: list[tuple[LLMatcher, int]] = []
         last: RequestId | None = None
         for index, (request, output) in enumerate(rows):
+            on_mask()
             try:
                 if request.id == last:
                     matcher = _after_drafts(matchers[-1][0], rows[index - 1][1], output)
@@ -79,7 +88,9 @@ class Matchers:
                 continue
             last = request.id
             matchers.append((matcher, index))
-        self._fill(masks.words, matchers)
+        for first in range(0, len(matchers), _GROUP):
+            on_mask()
+            self._fill(masks.words, matchers[first : first + _GROUP])
         masks.failed.update({index: _fault(matcher) for matcher, index in matchers if matcher.is_error()})
         masks.words[list(masks.failed)] = _ANY
         return masks
@@ -88,7 +99,7 @@ class Matchers:
         if len(matchers) == 1:
             [(matcher, index)] = matchers
             matcher.unsafe_compute_mask_ptr(words[index].ctypes.data, words[index].nbytes)
-        elif matchers:
+        else:
             self._executor = self._executor or LLExecutor()
             self._executor.unsafe_compute_mask_ptr(matchers, words.ctypes.data, 4 * self._num_words, len(words))
 
@@ -123,7 +134,7 @@ class Matchers:
             vocabulary = self._vocabulary.result()
         except Exception as error:  # a tokenizer that is missing or broken fails these requests alone
             raise InvalidRequest("structured_outputs", f"the model's vocabulary cannot be read: {error}") from error
-        matcher = LLMatcher(vocabulary, grammar_of(structured), log_level=0, limits=LIMITS)
+        matcher = matcher_of(structured, vocabulary)
         if matcher.is_error():
             raise InvalidRequest("structured_outputs", _fault(matcher))
         return matcher

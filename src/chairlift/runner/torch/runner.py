@@ -24,7 +24,7 @@ from chairlift.runner.kv_cache import Cache, KvCache
 from chairlift.runner.memory.full import is_full
 from chairlift.runner.model import Model, OnLayer, nothing
 from chairlift.runner.ops import Batch
-from chairlift.runner.sampling.matchers import NO_MATCHERS, Masks, Matchers
+from chairlift.runner.sampling.matchers import NO_MATCHERS, Masks, Matchers, OnMask
 from chairlift.runner.sampling.prompt_targets import prompt_targets
 from chairlift.runner.sampling.table import IS_STRUCTURED, BatchTable, Samples
 from chairlift.runner.torch.batching import batch_of, known_tokens
@@ -49,6 +49,7 @@ class TorchRunner:
         self._slots = slots
         self.on_logits: LogitsHook | None = None
         self.on_layer: OnLayer = nothing
+        self.on_mask: OnMask = nothing
 
     @property
     def depth(self) -> int:
@@ -129,7 +130,8 @@ class TorchRunner:
         if self._matchers is None:
             raise RuntimeError(NO_MATCHERS)
         outputs = [texts[i][len(requests[i].prompt) : lengths[i]] for i in held]
-        return held, self._matchers.masks(step, list(zip([requests[i] for i in held], outputs, strict=True)))
+        rows = list(zip([requests[i] for i in held], outputs, strict=True))
+        return held, self._matchers.masks(step, rows, self.on_mask)
 
 
 def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:

@@ -18,7 +18,9 @@ from chairlift.text.structured.shared import with_shared_parts
 from chairlift.text.structured.source import wrong
 
 ANY_TEXT = r"(?s:.*)"
-_GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+_GIVEN = "// given"  # at the head of rules that a client wrote, where they are a part
+# One pass over any text: `\s` in front would begin anew at each of many line breaks, and read all that follow.
+_GBNF = re.compile(r"^[^\S\n]*[\w-]+\s*::=", re.MULTILINE)
 _META = re.compile(r"[\\.+*?()|\[\]{}^$#&~/\n\t\r-]")
 _SIGNS = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
 # What a schema says of itself in "x-guidance" gives way to these.
@@ -59,6 +61,15 @@ def library_schema(schema: Any) -> str:
         return msgspec.json.encode({**made, "x-guidance": JSON_OPTIONS}).decode()
     except (ValueError, RecursionError) as error:
         raise wrong(f"not a JSON schema: {error}") from error
+
+
+def given(lark: str) -> str:
+    """A client's grammar as a part of another, which `holds_given` finds there."""
+    return f"%lark {{\n{_GIVEN}\n{lark}\n}}"
+
+
+def holds_given(grammar: str) -> bool:
+    return _GIVEN in grammar
 
 
 def either(parts: Sequence[str]) -> str:

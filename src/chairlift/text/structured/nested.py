@@ -1,7 +1,7 @@
 """A shape as a part of a larger grammar."""
 
 from chairlift.core.structured import Structured
-from chairlift.text.structured.lark import either, expression, json_value, lark_of, literal
+from chairlift.text.structured.lark import either, expression, given, json_value, lark_of, literal
 from chairlift.text.structured.source import choices, loaded
 from chairlift.text.structured.tags import tags_grammar
 
@@ -15,5 +15,6 @@ def nested(structured: Structured) -> str:
         return either([literal(text) for text in choices(source)])
     if structured.kind == "regex":
         return expression(source)
-    inner = tags_grammar(loaded(source)) if structured.kind == "structural_tag" else lark_of(source)
-    return f"%lark {{\n{inner}\n}}"
+    if structured.kind == "structural_tag":
+        return f"%lark {{\n{tags_grammar(loaded(source))}\n}}"
+    return given(lark_of(source))

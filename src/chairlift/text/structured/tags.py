@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.structured.lark import Rules, either, expression, json_value, lark_of, literal
+from chairlift.text.structured.lark import Rules, either, expression, given, json_value, lark_of, literal
 
 _Format = Callable[[Rules, Mapping[str, Any], str, str], str]
 
@@ -65,7 +65,7 @@ def _grammar(rules: Rules, node: Mapping[str, Any], place: str, end: str) -> str
         source = lark_of(_text(node, "grammar", place))
     except InvalidRequest as error:
         raise _wrong(f"{place}/grammar", error.message) from error
-    return _ended(f"%lark {{\n{source}\n}}", end)
+    return _ended(given(source), end)
 
 
 def _any_text(rules: Rules, node: Mapping[str, Any], place: str, end: str) -> str:

@@ -6,14 +6,14 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from llguidance import LLTokenizer
+from llguidance import LLMatcher, LLTokenizer
 
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
 from chairlift.core.structured import Structured
-from chairlift.runner.sampling.matchers import Matchers
+from chairlift.runner.sampling.matchers import _GROUP, Matchers
 from chairlift.text.structured.vocabulary import grammar_vocabulary
 from fakes.small_tokenizer import small_tokenizer
 
@@ -140,3 +140,18 @@ def test_a_walk_along_the_masks_ends_in_valid_json() -> None:
             output.append(int(rng.choice(sorted(allowed(words[0])))))
         found = json.loads(TOKENIZER.decode(output))
         assert 0 <= found["x"] <= 99 and len(found["to"]) <= 4
+
+
+def test_a_step_of_many_masks_tells_of_them_as_it_goes() -> None:
+    made, computed, told = matchers(max_kept=2 * _GROUP + 1), [0], []
+    fill = made._fill
+
+    def counted(words: np.ndarray, group: list[tuple[LLMatcher, int]]) -> None:
+        fill(words, group)
+        computed[0] += len(group)
+
+    made._fill = counted  # type: ignore[method-assign]
+    rows = [(request(POINT, id), encoded('{"x": 1')[: id % 3]) for id in range(2 * _GROUP + 1)]
+    words = made.masks(1, rows, lambda: told.append(computed[0])).words
+    assert told == [0] * len(rows) + [0, _GROUP, 2 * _GROUP]
+    assert (words == np.stack([matchers().masks(1, [row]).words[0] for row in rows])).all()

@@ -1,6 +1,7 @@
 """Grammars in Lark without a finite text are told from those that have one."""
 
 import json
+import time
 
 import pytest
 
@@ -55,3 +56,12 @@ def test_rules_are_looked_at_once() -> None:
     chain = "\n".join(f"a{i}: a{i + 1}" for i in range(10_000))
     assert not is_endless(f'start: a0\n{chain}\na10000: "x"')  # by the square of the rules it would take minutes
     assert is_endless(f"start: a0\n{chain}\na10000: a5000")
+
+
+def test_open_brackets_take_the_time_of_one_pass() -> None:
+    times = []
+    for text in ("a " * 16_384, "a[" * 16_384):
+        began = time.thread_time()
+        is_endless(f"start: {text}")
+        times.append(time.thread_time() - began)
+    assert times[1] < 20 * times[0]  # three times as long; fifty times where each looks for its own end

@@ -41,12 +41,13 @@ def response_grammar(
     held = [HeldTool(tool.name, schema_of(tool), bool(tool.strict)) for tool in tools]
     if template.channels:
         shape = nested(structured) if structured else None
-        return Structured.grammar(channel_grammar(rules, template.channels, held, must_call, shape, thinks, limit))
+        made = channel_grammar(rules, template.channels, held, must_call, shape, thinks, limit)
+        return Structured("response", made)
     thought = _thought(rules, template, thinks, in_reasoning, limit)
     if not held and not thought:
         return structured
     body = _body(rules, template, held, must_call, parallel, structured)
-    return Structured.grammar(rules.grammar(f"{thought} {body}".strip()))
+    return Structured("response", rules.grammar(f"{thought} {body}".strip()))
 
 
 def _thought(rules: Rules, template: ResponseTemplate, thinks: bool, in_reasoning: bool, budget: int | None) -> str:
