@@ -45,7 +45,11 @@ async def test_the_stream_to_the_byte() -> None:
         f'"tokens": [{HELLO}, {WORLD}], "top_tokens": [[{HELLO}]]}}]}}\n'
     )
     headers = {name: response.headers[name] for name in ("content-type", "cache-control", "x-accel-buffering")}
-    assert headers == {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+    assert headers == {
+        "content-type": "text/event-stream; charset=utf-8",
+        "cache-control": "no-cache",
+        "x-accel-buffering": "no",
+    }
     assert response.headers["connection"] == "keep-alive"
 
 
