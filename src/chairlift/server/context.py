@@ -85,13 +85,17 @@ class ServerContext:
         """The adapter that a request names; None: the model itself. Raises `UnknownModel`."""
         if model is None or model in self.model_names:
             return None
-        try:
-            found = None if self.adapters is None else self.adapters.find(model)
-        except InvalidConfig as error:
-            raise InvalidRequest("model", str(error)) from None
+        found = self.find_adapter(model)
         if found is None:
             raise UnknownModel(f"model: {model[:200]!r} is not served here; served: {', '.join(self.names()[:_SHOWN])}")
         return found
+
+    def find_adapter(self, name: str) -> Adapter | None:
+        """Raises `InvalidRequest` where it is broken."""
+        try:
+            return None if self.adapters is None else self.adapters.find(name)
+        except InvalidConfig as error:
+            raise InvalidRequest("model", str(error)) from None
 
     def names(self) -> list[str]:
         """The model's, then those of adapters."""
