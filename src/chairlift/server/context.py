@@ -8,7 +8,7 @@ from starlette.requests import Request
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import EngineUnavailable, InvalidConfig, InvalidRequest
-from chairlift.core.limits import tightest_limit
+from chairlift.core.limits import cache_bound, context_len
 from chairlift.live.adapters.registry import Adapter, AdapterRegistry
 from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.messages import EngineInfo
@@ -115,8 +115,8 @@ class ServerContext:
     def prompt_limit(self) -> TokenLimit:
         """Raises `EngineUnavailable`."""
         limits = self.engine.limits
-        max_tokens = min(limits.max_model_len, limits.max_pool_tokens + 1) - 1
-        return TokenLimit(max_tokens, f"leave no room for output in {tightest_limit(limits)}")
+        most = context_len(limits)
+        return TokenLimit(most - 1, f"leave no room for output{cache_bound(limits)}", most)
 
 
 def context_of(request: Request) -> ServerContext:

@@ -29,7 +29,7 @@ from chairlift.server.openai.exchange import read_request
 from chairlift.server.openai.models import MAX_TOKENS
 from chairlift.server.receive import until_gone
 from chairlift.server.request_log.record import record_of
-from chairlift.text.embedding.texts import EmbeddingTexts, Framed, cut_to, too_long
+from chairlift.text.embedding.texts import TOO_MANY, EmbeddingTexts, Framed, cut_to, too_long
 
 MAX_INPUTS = 2048  # of a body
 _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0)  # that ends a request and means nothing
@@ -48,9 +48,10 @@ class Exchange:
         self._http, self._time_left, self._request = http, time_left, request
         is_cut = request.truncate_prompt_tokens is not None
         cut_to(request.truncate_prompt_tokens, self.max_len)  # refuses it before any text is read
-        why = too_long(f"more than {self.max_len} tokens", self.max_len).partition("tokens ")[2]
-        # A text that is cut is tokenized whole first.
-        self._limit = TokenLimit(max(MAX_TOKENS, self.max_len) if is_cut else self.max_len, why)
+        if is_cut:  # a text is then tokenized whole first
+            self._limit = TokenLimit(max(MAX_TOKENS, self.max_len), "are not handled at once")
+        else:
+            self._limit = TokenLimit(self.max_len, TOO_MANY, self.max_len)
         self._num_tokens = 0
 
     @property
@@ -74,7 +75,7 @@ class Exchange:
         """Token ids as the client gave them."""
         cut = self._request.truncate_prompt_tokens
         if cut is None and len(ids) > self.max_len:
-            raise InvalidRequest(field, too_long(f"{len(ids)} tokens", self.max_len))
+            raise too_long(len(ids), self.max_len, field)
         return Framed(ids[: cut_to(cut, self.max_len)])
 
     async def pairs(self, queries: Sequence[str], documents: Sequence[str], instruction: str | None) -> list[Framed]:
