@@ -90,8 +90,8 @@ def find_model(settings: Settings) -> ResolvedModel:
     config = load_for_task(source, settings)
     if config.embedding is not None:
         settings = for_embedding(settings)
-    if source.is_embedded:  # so small a model wanders when sampled: greedy by default
-        config = replace(config, sampling=SamplingDefaults(temperature=0.0))
+    if source.is_embedded:  # so small a model wanders when sampled, and repeats items of a list when greedy
+        config = replace(config, sampling=SamplingDefaults(temperature=0.0, repetition_penalty=1.05))
     if settings.tokenizer is not None or settings.compat != LlmServing():
         from chairlift.text.agreed import agreed
 

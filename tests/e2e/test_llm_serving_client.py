@@ -65,6 +65,6 @@ def test_status_routes_are_server_sent_events(address: str) -> None:
     connection = http.client.HTTPConnection(address, timeout=HANG_S)
     connection.request("GET", "/serving/get_bs")
     with connection.getresponse() as response:
-        assert response.getheader("Content-Type") == "text/event-stream"
+        assert response.getheader("Content-Type") == "text/event-stream; charset=utf-8"
         assert response.read() == b'data: {"event": "message", "retry": 30000, "data": 8}\r\n\r\n'
     connection.close()

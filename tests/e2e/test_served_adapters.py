@@ -86,6 +86,10 @@ def test_chats_and_other_dialects_name_adapters_too(world: AdapterServer) -> Non
     url = f"{world.served.url}/v1/messages"
     body = {"model": "named", "messages": messages, "max_tokens": 9, "temperature": 0}
     assert httpx.post(url, json=body).json()["content"][0]["text"] == answers["named"]
+    asked = {"inputs": PROMPT, "parameters": {"do_sample": False, "max_new_tokens": 10}}
+    for name, adapter in {"named": "named", "found": "found", "llama2": "tiny"}.items():
+        text = httpx.post(f"{world.served.url}/models/{name}/generate", json=asked).json()["generated_text"]
+        assert text and world.ask(adapter).startswith(text)
 
 
 def test_the_load_tester_asks_for_adapters_in_turn(world: AdapterServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,7 @@ def test_documents_are_ranked_by_the_similarity_of_vectors(embedder: Served, enc
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("/v1/embeddings", {"input": LONG}, "input: 78 tokens are more than the 48 that an input may have"),
+        ("/v1/embeddings", {"input": LONG}, "input: This model's maximum context length is 48 tokens; 78 tokens are"),
         ("/v1/embeddings", {"input": LONG}, "set truncate_prompt_tokens to -1 to cut it"),
         ("/v1/embeddings", {"input": []}, "input: must not be empty"),
         ("/v1/embeddings", {"input": ["the", ""]}, "input: must not be empty"),
@@ -123,7 +123,9 @@ def test_documents_are_ranked_by_the_similarity_of_vectors(embedder: Served, enc
 def test_mistakes_are_refused_by_field(embedder: Served, path: str, body: dict[str, Any], message: str) -> None:
     refused = post(embedder, path, **body)
     assert refused.status_code == 400, refused.text
-    assert message in refused.json()["error"]["message"]
+    error = refused.json()["error"]
+    assert message in error["message"]
+    assert error["code"] == ("context_length_exceeded" if body.get("input") == LONG else 400)
 
 
 def test_a_long_text_is_cut_where_the_body_asks(embedder: Served) -> None:

@@ -44,7 +44,7 @@ def test_the_full_answer_has_its_keys_in_order(http: httpx.Client) -> None:
 def test_the_stream_is_lines_of_json_with_a_list_of_one_and_a_summary(http: httpx.Client) -> None:
     full = json.loads(ask(http, "/models/llama2/generate").text)
     response = ask(http, "/models/llama2/generate_stream", return_protocol="sse")
-    assert response.headers["content-type"] == "text/event-stream"
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     lines = [json.loads(line) for line in response.text.splitlines()]
     assert all(list(line) == ["event", "retry", "data"] and len(line["data"]) == 1 for line in lines)
     *tokens, summary = [line["data"][0] for line in lines]

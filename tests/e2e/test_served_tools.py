@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal
 
 import openai
@@ -40,6 +42,12 @@ class Event(BaseModel):
     day: Literal["Monday", "Friday"]
 
 
+class Person(BaseModel):
+    name: str
+    age: int
+    tags: list[str]
+
+
 class weather(BaseModel):
     city: Literal["Paris", "Bern"]
 
@@ -71,6 +79,31 @@ def test_stream_gives_a_model_s_fields(client: openai.OpenAI) -> None:
         final = stream.get_final_completion()
     assert {"content.delta", "content.done"} <= kinds
     assert isinstance(final.choices[0].message.parsed, Event)
+
+
+def test_an_open_list_ends_unless_the_built_in_model_s_penalty_is_turned_off(client: openai.OpenAI) -> None:
+    texts = [
+        "A baker called Bob",
+        "Describe a teacher.",
+        "Who are you?",
+        "Tell me about Albert Einstein.",
+        "A cat lover",
+    ]
+
+    def is_cut(text: str, **more: Any) -> bool:
+        asked: Any = [{"role": "user", "content": text}]
+        try:
+            client.chat.completions.parse(
+                model=MODEL, messages=asked, response_format=Person, max_tokens=120, extra_body=more
+            )
+        except openai.LengthFinishReasonError:
+            return True
+        return False
+
+    with ThreadPoolExecutor(len(texts)) as threads:
+        cut = sum(threads.map(is_cut, texts))
+        without = sum(threads.map(partial(is_cut, repetition_penalty=1), texts))
+    assert cut <= 1 and without >= 3
 
 
 @pytest.mark.parametrize("choice", ["required", NAMED])

@@ -16,8 +16,8 @@ from fakes.patience import HANG_S
 
 PING = b": You can't see this ping\r\n\r\n"
 HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\nconnection: close\r\n"
-    b"transfer-encoding: chunked\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"
+    b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
 )
 
 

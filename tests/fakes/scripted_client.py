@@ -28,6 +28,7 @@ class Submitted:
     attributes: Attributes
     expires: float | None
     name: str
+    adapter: Adapter | None = None
     aborts: list[int | None] = field(default_factory=list)  # a sample, or None for the whole request
 
 
@@ -86,7 +87,7 @@ class ScriptedClient:
         key = len(self.requests)
         submit = Submit(key, prompt, params, max_output, attributes, expires)
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(submit), type=Submit).params == params
-        self.requests.append(Submitted(prompt, params, attributes, expires, name))
+        self.requests.append(Submitted(prompt, params, attributes, expires, name, adapter))
         generation = Generation(self, submit, listener)  # type: ignore[arg-type]
         self._plays[key] = asyncio.ensure_future(self._play(self.requests[key], generation))
         return generation

@@ -16,17 +16,21 @@ TEMPLATE = (
 _TEXTS = ["The quick brown fox jumps over the lazy dog.", "Hello world, hello there. Paris is the capital of France."]
 
 
-@lru_cache(maxsize=1)
-def trained() -> tokenizers.Tokenizer:
+def trained_on(texts: Sequence[str], vocab_size: int) -> tokenizers.Tokenizer:
     core = tokenizers.Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=330, special_tokens=[BOS, EOS], initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocab_size, special_tokens=[BOS, EOS], initial_alphabet=alphabet, show_progress=False
     )
-    core.train_from_iterator(_TEXTS * 4, trainer)
+    core.train_from_iterator(list(texts) * 4, trainer)
     return core
+
+
+@lru_cache(maxsize=1)
+def trained() -> tokenizers.Tokenizer:
+    return trained_on(_TEXTS, 330)
 
 
 @lru_cache(maxsize=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 from safetensors.numpy import save_file
 
 from fakes.small_tokenizer import BOS, EOS, TEMPLATE, trained
@@ -15,10 +16,10 @@ from fakes.small_tokenizer import BOS, EOS, TEMPLATE, trained
 HIDDEN, MLP, LAYERS, HEADS, KV_HEADS, HEAD_DIM, CONTEXT = 64, 96, 2, 4, 2, 16, 100_000
 
 
-def write_tiny_model(folder: Path, **config: Any) -> Path:
-    """`config` replaces entries of config.json."""
+def write_tiny_model(folder: Path, core: tokenizers.Tokenizer | None = None, **config: Any) -> Path:
+    """`core`: a tokenizer of its own; `config` replaces entries of config.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    core = trained()
+    core = core or trained()
     vocab_size = core.get_vocab_size()
     core.save(str(folder / "tokenizer.json"))
     facts = {

@@ -21,8 +21,9 @@ from fakes.scrapes import Scrape, own_values
 from fakes.submits import submit
 
 
-def test_the_embedded_model_answers_greedily_unless_asked_otherwise() -> None:
-    assert find_model(Settings()).config.sampling.temperature == 0.0
+def test_the_embedded_model_answers_greedily_and_with_a_penalty_unless_asked_otherwise() -> None:
+    sampling = find_model(Settings()).config.sampling
+    assert (sampling.temperature, sampling.repetition_penalty) == (0.0, 1.05)
 
 
 def test_a_used_folder_of_logits_is_refused_by_what_would_write_there_alone(tmp_path: Path) -> None:

@@ -48,6 +48,12 @@ def test_files_that_commands_name_are_there(page: Path) -> None:
         assert (ROOT / path).is_file(), path
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_table_is_cut_by_a_blank_line(page: Path) -> None:
+    for table in re.findall(r"(?:^\|.*\n)+", _prose(page), re.MULTILINE):
+        assert re.match(r".*\n\|[ :|-]+\|\n", table), table
+
+
 def test_every_page_of_the_docs_is_in_their_index() -> None:
     listed = {path for path, _ in targets(ROOT / "docs" / "README.md")}
     pages = {path for path in PAGES if "docs" in path.parts and path.name != "README.md"}

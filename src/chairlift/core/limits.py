@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.core.errors import ContextFull, InvalidConfig, InvalidRequest
 from chairlift.core.params import MAX_LOGPROBS, SamplingParams
 from chairlift.core.windows import Windows
 
@@ -54,10 +54,10 @@ class Limits:
 
 def room_after(length: int, limits: Limits) -> int:
     """Tokens that fit after a prompt of this length; raises `InvalidRequest` when none does."""
-    # The last token is never computed, so the cache needs one place less than the text has tokens.
-    room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
+    room = context_len(limits) - length
     if room < 1:
-        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {tightest_limit(limits)}")
+        why = f"{length} tokens leave no room for output{cache_bound(limits)}"
+        raise ContextFull("prompt", why, context_len=context_len(limits), num_prompt=length)
     return room
 
 
@@ -86,15 +86,20 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
         return room
     if params.max_tokens > room:
         after = f"at most {room} fit after a prompt of {length} token{'s' if length > 1 else ''}"
-        raise InvalidRequest("max_tokens", f"{after} in {tightest_limit(limits)}, got {params.max_tokens}")
+        why = f"{after}{cache_bound(limits)}, got {params.max_tokens}"
+        raise ContextFull("max_tokens", why, context_len=context_len(limits), num_prompt=length)
     return params.max_tokens
 
 
-def tightest_limit(limits: Limits) -> str:
-    """What bounds prompt and output together, in words."""
-    if limits.max_model_len <= limits.max_pool_tokens + 1:
-        return f"the context of {limits.max_model_len} tokens"
-    return _whole_cache(limits)
+def context_len(limits: Limits) -> int:
+    """Tokens of prompt and output together."""
+    # The last token is never computed, so the cache needs one place less than the text has tokens.
+    return min(limits.max_model_len, limits.max_pool_tokens + 1)
+
+
+def cache_bound(limits: Limits) -> str:
+    """Names the KV cache, and what makes it larger, where it holds less than the model's context; else empty."""
+    return "" if limits.max_model_len <= limits.max_pool_tokens + 1 else f" in {_whole_cache(limits)}"
 
 
 def _whole_cache(limits: Limits) -> str:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import EngineUnavailable, InvalidConfig, InvalidRequest
-from chairlift.core.limits import tightest_limit
+from chairlift.core.limits import cache_bound, context_len
 from chairlift.live.adapters.registry import Adapter, AdapterRegistry
 from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.messages import EngineInfo
@@ -85,13 +85,17 @@ class ServerContext:
         """The adapter that a request names; None: the model itself. Raises `UnknownModel`."""
         if model is None or model in self.model_names:
             return None
-        try:
-            found = None if self.adapters is None else self.adapters.find(model)
-        except InvalidConfig as error:
-            raise InvalidRequest("model", str(error)) from None
+        found = self.find_adapter(model)
         if found is None:
             raise UnknownModel(f"model: {model[:200]!r} is not served here; served: {', '.join(self.names()[:_SHOWN])}")
         return found
+
+    def find_adapter(self, name: str) -> Adapter | None:
+        """Raises `InvalidRequest` where it is broken."""
+        try:
+            return None if self.adapters is None else self.adapters.find(name)
+        except InvalidConfig as error:
+            raise InvalidRequest("model", str(error)) from None
 
     def names(self) -> list[str]:
         """The model's, then those of adapters."""
@@ -111,8 +115,8 @@ class ServerContext:
     def prompt_limit(self) -> TokenLimit:
         """Raises `EngineUnavailable`."""
         limits = self.engine.limits
-        max_tokens = min(limits.max_model_len, limits.max_pool_tokens + 1) - 1
-        return TokenLimit(max_tokens, f"leave no room for output in {tightest_limit(limits)}")
+        most = context_len(limits)
+        return TokenLimit(most - 1, f"leave no room for output{cache_bound(limits)}", most)
 
 
 def context_of(request: Request) -> ServerContext:

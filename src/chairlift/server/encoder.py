@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.errors import ContextFull, InvalidRequest
 from chairlift.runner.memory.malloc import return_freed_memory
 from chairlift.text.cuts import MAX_PIECE, Uncut
 from chairlift.text.tokenizer import LongTexts, Tokenizer
@@ -22,6 +22,7 @@ from chairlift.text.tokenizer import LongTexts, Tokenizer
 T = TypeVar("T")
 LONG_TEXT = 16_384  # characters; from here on tokenizing would delay other requests
 _TIDY_AFTER = 2**20  # characters
+_USUAL_CHARACTERS = 4  # of a token
 
 
 @dataclass(slots=True)
@@ -29,13 +30,17 @@ class TokenLimit:
     """How many tokens each text of a request may have, and how many were made in all."""
 
     num_tokens: int
-    why: str  # "leave no room for output in the context of 8192 tokens"
+    why: str  # "leave no room for output"
+    context_len: int | None = None  # of the model, where that is the limit
     num_made: int = 0
     num_kept: int | None = None  # a text that is cut needs no more; None: texts are not cut
+    has_refused: bool = False  # a text, after it was read
 
-
-class TooLong(InvalidRequest):
-    """A text is too long; raised after it was read."""
+    def refusal(self, why: str, num_tokens: int, is_counted: bool = True) -> InvalidRequest:
+        """Of a prompt of so many tokens, or about so many."""
+        if self.context_len is None:
+            return InvalidRequest("prompt", why)
+        return ContextFull("prompt", why, context_len=self.context_len, num_prompt=num_tokens, is_counted=is_counted)
 
 
 class Encoder:
@@ -53,7 +58,7 @@ class Encoder:
         await self.in_thread(lambda: self._tokenizer.long_texts)
 
     async def check(self, num_characters: int, limit: TokenLimit) -> None:
-        """Raises `TooLong` if no text of so many characters can fit."""
+        """Raises `InvalidRequest` if no text of so many characters can fit."""
         if num_characters >= LONG_TEXT:
             _check(num_characters, limit, await self.in_thread(lambda: self._tokenizer.long_texts))
 
@@ -125,6 +130,7 @@ class Encoder:
 
     async def _encode(self, text: str, add_special: bool, limit: TokenLimit, long_texts: LongTexts) -> list[int]:
         ids: list[int] = []
+        num_read = 0
         text, has_own_names = self._tokenizer.controls.unwrap(text)
         encode = partial(self._tokenizer.encode_piece, has_own_names=has_own_names, releases_gil=True)
         pieces = iter([text]) if long_texts.cuts is None else long_texts.cuts.pieces(text)
@@ -133,12 +139,16 @@ class Encoder:
                 found = await self.in_thread(partial(encode, piece, add_special and not index))
                 limit.num_made += len(found)
                 ids += found
+                num_read += len(piece)
                 if len(ids) > limit.num_tokens:
-                    raise TooLong("prompt", f"more than {limit.num_tokens} tokens {limit.why}")
+                    limit.has_refused = True
+                    why = f"more than {limit.num_tokens} tokens {limit.why}"
+                    raise limit.refusal(why, len(ids) * len(text) // num_read, is_counted=num_read == len(text))
                 if limit.num_kept is not None and len(ids) >= limit.num_kept:
                     break
         except Uncut:
-            raise TooLong(
+            limit.has_refused = True
+            raise InvalidRequest(
                 "prompt",
                 f"holds {MAX_PIECE} bytes without a letter or digit before a space, line break or sign, which is more "
                 "than is made into tokens at once; break it up",
@@ -149,8 +159,10 @@ class Encoder:
 def _check(num_characters: int, limit: TokenLimit, long_texts: LongTexts) -> None:
     max_characters = limit.num_tokens * long_texts.characters_per_token
     if num_characters > max_characters:
-        raise TooLong(
-            "prompt",
+        limit.has_refused = True
+        raise limit.refusal(
             f"{num_characters} characters make more than {limit.num_tokens} tokens, which have at most "
             f"{max_characters}, and more {limit.why}; send fewer",
+            max(limit.num_tokens + 1, num_characters // _USUAL_CHARACTERS),
+            is_counted=False,
         )

@@ -7,14 +7,14 @@ Anthropic's, or llm-serving's `{"detail": ...}`.
 
 import logging
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chairlift.core.errors import EngineUnavailable, InvalidRequest
+from chairlift.core.errors import ContextFull, EngineUnavailable, InvalidRequest
 from chairlift.live.wire.generation import TooSlow
 from chairlift.server.admission.rejected import Rejected
 from chairlift.server.answer import RequestFailed
@@ -39,7 +39,7 @@ class Error(msgspec.Struct, frozen=True):
     message: str
     type: str
     param: str | None
-    code: int
+    code: int | str  # the HTTP status, but where clients know a word
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -52,51 +52,57 @@ class Detail(msgspec.Struct, frozen=True):
     detail: str | list[dict[str, Any]]
 
 
-def describe(error: Exception, request_id: str) -> ErrorBody:
-    """The body for an exception; its `code` is the HTTP status."""
+class Described(NamedTuple):
+    status: int
+    body: ErrorBody
+
+
+def describe(error: Exception, request_id: str) -> Described:
     match error:
+        case ContextFull():
+            return _described(400, str(error), error.field, "context_length_exceeded")
         case InvalidRequest():
-            return _body(400, str(error), error.field)
+            return _described(400, str(error), error.field)
         case Rejected():
-            return _body(error.status, str(error))
+            return _described(error.status, str(error))
         case UnknownModel():
-            return _body(404, str(error), "model")
+            return _described(404, str(error), "model")
         case BodyTooLarge():
-            return _body(413, str(error))
+            return _described(413, str(error))
         case EngineUnavailable():
-            return _body(503, str(error))
+            return _described(503, str(error))
         case RequestFailed() | TooSlow():
-            return _body(500, str(error))
+            return _described(500, str(error))
         case HTTPException():
-            return _body(error.status_code, error.detail)
+            return _described(error.status_code, error.detail)
     logger.error("request %s failed", request_id, exc_info=error)
-    return _body(500, f"internal error; the server's log has more under request id {request_id}")
+    return _described(500, f"internal error; the server's log has more under request id {request_id}")
 
 
-def _body(status: int, message: str, param: str | None = None) -> ErrorBody:
+def _described(status: int, message: str, param: str | None = None, code: str | None = None) -> Described:
     kind = _TYPES.get(status) or HTTPStatus(status).phrase.title().replace(" ", "") + "Error"
-    return ErrorBody(Error(message, kind, param, status))
+    return Described(status, ErrorBody(Error(message, kind, param, code or status)))
 
 
 def error_json(status: int, message: str) -> bytes:
     """For responses below the application."""
-    return msgspec.json.encode(_body(status, message))
+    return msgspec.json.encode(_described(status, message).body)
 
 
 def respond(request: Request, error: Exception) -> Response:
     is_llm_serving = request.scope["path"].startswith(("/models/", "/serving/"))
     if isinstance(error, HTTPException) and not is_llm_serving:
         error = _located(error, request)
-    body = describe(error, request_id(request))
+    status, body = describe(error, request_id(request))
     content: msgspec.Struct = Detail(body.error.message) if is_llm_serving else body
     if speaks_anthropic(request):
-        content = failure_body(body.error.code, body.error.message, request_id(request))
+        content = failure_body(error, status, body.error.message, request_id(request))
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if isinstance(error, Rejected) and error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
-    elif body.error.code == 503:
+    elif status == 503:
         headers["Retry-After"] = "1"
-    return Response(msgspec.json.encode(content), body.error.code, headers, "application/json")
+    return Response(msgspec.json.encode(content), status, headers, "application/json")
 
 
 def _located(error: HTTPException, request: Request) -> HTTPException:

@@ -13,14 +13,12 @@ _ENDS = re.compile(r"(?=[.\[])|$")  # where a name may end inside a longer one
 
 @contextmanager
 def naming(names: Mapping[str, str]) -> Iterator[None]:
-    """Errors inside get the body's names: the longest one that a field begins with is replaced."""
+    """Errors inside get the body's names and keep their kind: the longest name that a field begins with is replaced."""
     try:
         yield
     except InvalidRequest as error:
-        field = _renamed(error.field, names)
-        if field == error.field:  # and of its own kind, which may tell who pays for it
-            raise
-        raise InvalidRequest(field, error.message) from error
+        error.field = _renamed(error.field, names)
+        raise
 
 
 def through(inner: Mapping[str, str], outer: Mapping[str, str]) -> dict[str, str]:

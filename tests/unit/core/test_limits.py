@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.core.errors import ContextFull, InvalidConfig, InvalidRequest
 from chairlift.core.limits import Limits, num_offered, output_room
 from chairlift.core.params import SamplingParams
 
@@ -17,20 +17,21 @@ def test_output_fills_the_context_when_no_limit_is_given() -> None:
 
 def test_a_prompt_longer_than_the_pool_is_refused_with_the_limit() -> None:
     with pytest.raises(
-        InvalidRequest, match="prompt: 25 tokens leave no room.*whole KV cache of 24 tokens .*--kv-memory"
-    ):
+        ContextFull, match="context length is 25 .* 25 tokens leave no room.*whole KV cache of 24 tokens .*--kv-memory"
+    ) as refused:
         output_room([1] * 25, SamplingParams(), LIMITS)
+    assert (refused.value.context_len, refused.value.num_prompt) == (25, 25)
 
 
 def test_an_output_too_long_for_the_cache_is_refused_with_the_longest_that_fits() -> None:
-    with pytest.raises(InvalidRequest, match="max_tokens: at most 15 fit after .* 10 tokens .* of 24 tokens .*got 16"):
+    with pytest.raises(ContextFull, match="max_tokens: .*; at most 15 fit after .* 10 tokens .* of 24 tokens .*got 16"):
         output_room([1] * 10, SamplingParams(max_tokens=16), LIMITS)
     assert output_room([1] * 10, SamplingParams(max_tokens=15), LIMITS) == 15
 
 
 def test_an_output_too_long_for_the_context_is_refused_with_the_longest_that_fits() -> None:
     wide = replace(LIMITS, num_blocks=100)
-    with pytest.raises(InvalidRequest, match="max_tokens: at most 22 fit .* the context of 32 tokens, got 23"):
+    with pytest.raises(ContextFull, match="context length is 32 tokens; at most 22 fit .* of 10 tokens, got 23"):
         output_room([1] * 10, SamplingParams(max_tokens=23), wide)
     assert output_room([1] * 10, SamplingParams(max_tokens=22), wide) == 22
 

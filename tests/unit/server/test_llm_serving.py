@@ -1,11 +1,14 @@
 """The llm-serving answers byte for byte, as its specification writes them down."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from chairlift.core.errors import InvalidConfig
+from chairlift.live.adapters.registry import AdapterRegistry
 from fakes.http_world import HttpWorld, with_compat
 
 HELLO = '{"id": 308, "logprob": 77.0, "special": false, "text": "Hello"}'
@@ -45,7 +48,11 @@ async def test_the_stream_to_the_byte() -> None:
         f'"tokens": [{HELLO}, {WORLD}], "top_tokens": [[{HELLO}]]}}]}}\n'
     )
     headers = {name: response.headers[name] for name in ("content-type", "cache-control", "x-accel-buffering")}
-    assert headers == {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+    assert headers == {
+        "content-type": "text/event-stream; charset=utf-8",
+        "cache-control": "no-cache",
+        "x-accel-buffering": "no",
+    }
     assert response.headers["connection"] == "keep-alive"
 
 
@@ -112,6 +119,29 @@ async def test_the_other_routes_ignore_the_stream_field() -> None:
 async def test_the_model_s_name_may_be_anything(name: str) -> None:
     response = await ask(HttpWorld("Hello"), f"/models/{name}/generate")
     assert response.json()["generated_text"] == "Hello"
+
+
+async def test_the_name_of_an_adapter_is_answered_with_the_adapter(tmp_path: Path) -> None:
+    (tmp_path / "sql").mkdir()
+    (tmp_path / "sql" / "adapter_config.json").touch()
+    world = HttpWorld("Hello", adapters=AdapterRegistry(None, tmp_path, "small", lambda path: None))
+    for path in ("sql/generate", "sql/generate_stream", "sql", "small/generate", "llama2/generate"):
+        await ask(world, f"/models/{path}")
+    adapters = [request.adapter for request in world.client.requests]
+    assert [adapter and adapter.name for adapter in adapters] == ["sql", "sql", "sql", None, None]
+
+
+async def test_a_broken_adapter_is_named_and_not_the_prompt(tmp_path: Path) -> None:
+    def refuse(path: Path) -> None:
+        raise InvalidConfig(f"{path.name} has no weights")
+
+    (tmp_path / "sql").mkdir()
+    (tmp_path / "sql" / "adapter_config.json").touch()
+    world = HttpWorld("Hello", adapters=AdapterRegistry(None, tmp_path, "small", refuse))
+    response = await world.post("/models/sql/generate", {"inputs": "Hi"})
+    assert (response.status_code, response.json()["detail"]) == (400, "model: sql has no weights")
+    world.client.refusal = ("model", "its file is gone")  # as the engine says once it loads it
+    assert (await ask(world, "/models/llama2/generate")).json()["finish_reason"] == "predict_failed"
 
 
 @pytest.mark.parametrize("path", ["llama2/generate_streams", "llama2/generate_stream/", "a/b/generated"])

@@ -106,7 +106,7 @@ async def test_status_routes_are_one_event_each() -> None:
     world.client.num_waiting = 5
     response = await world.get("/serving/get_bs")
     assert response.content == b'data: {"event": "message", "retry": 30000, "data": 8}\r\n\r\n'
-    assert response.headers["content-type"] == "text/event-stream"
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     response = await world.get("/serving/get_request_numbers")
     assert response.content == b'data: {"event": "message", "retry": 30000, "data": 5}\r\n\r\n'
     response = await world.get("/serving/get_serverd_model_info")

@@ -60,7 +60,7 @@ def _penalise(logits: Tensor, sample: np.void, text: Sequence[int]) -> None:
     tokens = np.asarray(text[: sample["position"]], dtype=np.int64)
     repetition, presence, frequency = (float(sample[name]) for name in ("repetition", "presence", "frequency"))
     if repetition != 1.0:  # over prompt and output
-        seen = torch.from_numpy(np.unique(tokens)).to(logits.device)
+        seen = torch.from_numpy(tokens).to(logits.device)  # a token seen twice gets the same value twice
         values = logits[seen]
         logits[seen] = torch.where(values > 0, values / repetition, values * repetition)
     if presence or frequency:  # over the output

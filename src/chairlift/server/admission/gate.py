@@ -14,7 +14,7 @@ from starlette.requests import Request
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.api_keys import key_of, payers_of
 from chairlift.server.context import context_of
-from chairlift.server.encoder import TokenLimit, TooLong
+from chairlift.server.encoder import TokenLimit
 
 DEADLINE_HEADER = "X-Deadline-Ms"
 
@@ -54,8 +54,8 @@ def charged(http: Request, limit: TokenLimit) -> Iterator[None]:
     """Charges the key for a request refused inside and for its tokens."""
     try:
         yield
-    except InvalidRequest as error:
-        if limit.num_made or isinstance(error, TooLong):
+    except InvalidRequest:
+        if limit.num_made or limit.has_refused:
             context_of(http).load.charge(payers_of(http), limit.num_made, num_requests=1)
         raise
 

@@ -6,6 +6,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from chairlift.core.errors import ContextFull
+
 _VERSION = "anthropic-version"  # the header that Anthropic's clients send
 _TYPES = {
     401: "authentication_error",
@@ -43,6 +45,14 @@ def by_dialect(openai: Endpoint, anthropic: Endpoint) -> Endpoint:
     return endpoint
 
 
-def failure_body(status: int, message: str, request_id: str) -> FailureBody:
+def failure_body(error: Exception, status: int, message: str, request_id: str) -> FailureBody:
     kind = _TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
-    return FailureBody(Failure(kind, message), request_id)
+    return FailureBody(Failure(kind, _full(error) if isinstance(error, ContextFull) else message), request_id)
+
+
+def _full(error: ContextFull) -> str:
+    """As Anthropic's clients know it, which then shorten the conversation by the tokens that are too many. It is always
+    the prompt: `max_tokens` that do not fit are lowered."""
+    num = f"{'' if error.is_counted else 'about '}{error.num_prompt} tokens"
+    most = min(error.context_len, error.num_prompt - 1)  # one place of the context is for output
+    return f"prompt is too long: {num} > {most} maximum ({error.field}: {error.why})"

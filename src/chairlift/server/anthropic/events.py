@@ -62,8 +62,8 @@ class MessageEvents:
     def fail(self, error: Exception, has_begun: bool) -> bytes:
         if not has_begun:
             raise error
-        known = describe(error, self._reply.name).error
-        return _event(b"error", failure_body(known.code, known.message, self._reply.name))
+        status, body = describe(error, self._reply.name)
+        return _event(b"error", failure_body(error, status, body.error.message, self._reply.name))
 
     def _begin(self) -> bytes:
         reply = self._reply

@@ -31,7 +31,7 @@ from chairlift.server.openai.exchange import read_request
 from chairlift.server.openai.models import MAX_TOKENS
 from chairlift.server.receive import until_gone
 from chairlift.server.request_log.record import record_of
-from chairlift.text.embedding.texts import TRUNCATE, EmbeddingTexts, Framed, cut_to, too_long
+from chairlift.text.embedding.texts import TOO_MANY, TRUNCATE, EmbeddingTexts, Framed, cut_to, too_long
 
 MAX_INPUTS = 2048  # of a body
 MAX_PAIR_TOKENS = 4_194_304  # of a body's pairs: a query counts for each of its documents
@@ -50,11 +50,11 @@ class Exchange:
         self.max_len = context.engine.limits.max_model_len - 1
         self._http, self._time_left, self._request = http, time_left, request
         most = cut_to(request.truncate_prompt_tokens, self.max_len)  # refuses it before any text is read
-        why = too_long(f"more than {self.max_len} tokens", self.max_len).partition("tokens ")[2]
-        # A text that is cut may be longer.
-        num_tokens = max(MAX_TOKENS, self.max_len) if request.cuts else self.max_len
         num_kept = None if request.truncate_prompt_tokens is None else most
-        self._limit = TokenLimit(num_tokens, why, num_kept=num_kept)
+        if request.cuts:  # a text may be longer
+            self._limit = TokenLimit(max(MAX_TOKENS, self.max_len), "are not handled at once", num_kept=num_kept)
+        else:
+            self._limit = TokenLimit(self.max_len, TOO_MANY, self.max_len)
         self._num_tokens = 0
 
     @property
@@ -78,7 +78,7 @@ class Exchange:
         """Token ids as the client gave them."""
         cut = self._request.truncate_prompt_tokens
         if cut is None and len(ids) > self.max_len:
-            raise InvalidRequest(field, too_long(f"{len(ids)} tokens", self.max_len))
+            raise too_long(len(ids), self.max_len, field)
         return Framed(ids[: cut_to(cut, self.max_len)])
 
     async def pairs(

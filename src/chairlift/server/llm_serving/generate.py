@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from chairlift.core.attributes import Attributes
 from chairlift.core.errors import ChairliftError, InvalidRequest
+from chairlift.live.adapters.registry import Adapter
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import TimeLimit, charged, enter
@@ -51,7 +52,7 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     """`streams` None: as the body says."""
     if streams is None and _is_mistyped(http.path_params["name"]):
         raise HTTPException(404, "there is POST /models/NAME, /models/NAME/generate and /models/NAME/generate_stream")
-    context, time_left = context_of(http), enter(http)
+    context, time_left, adapter = context_of(http), enter(http), _adapter(http)
     body = await read_body(http, context.load)
     try:
         values = decode(body)
@@ -67,7 +68,7 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     try:
         limit = context.prompt_limit()
         with charged(http, limit):
-            answers = [await _answer(http, request, time_left, limit)]
+            answers = [await _answer(http, request, time_left, limit, adapter)]
         values, request = {}, replace_fields(request, inputs="")  # frees them: they may be long, and the answer slow
         leave_body(http.scope)
         record_of(http).answers = answers
@@ -87,7 +88,9 @@ def _is_mistyped(name: str) -> bool:
 by_stream_field, full, streamed = (partial(_generate, streams=streams) for streams in (None, False, True))
 
 
-async def _answer(http: Request, request: GenerateRequest, time_left: TimeLimit, limit: TokenLimit) -> Answer:
+async def _answer(
+    http: Request, request: GenerateRequest, time_left: TimeLimit, limit: TokenLimit, adapter: Adapter | None
+) -> Answer:
     context = context_of(http)
     parameters, compat = request.parameters, context.settings.compat
     prompt: list[int] = []
@@ -100,8 +103,22 @@ async def _answer(http: Request, request: GenerateRequest, time_left: TimeLimit,
         raise _PromptRefused(_OUT_OF_RANGE)
     params = sampling_params(parameters, context.model_config.vocab_size)
     attributes = Attributes(deadline_s=time_left.given_s)
-    key, expires = key_of(http), time_left.expires
-    return Answer(context, record_of(http), prompt, params, attributes=attributes, key=key, expires=expires)
+    return Answer(
+        context,
+        record_of(http),
+        prompt,
+        params,
+        attributes=attributes,
+        key=key_of(http),
+        expires=time_left.expires,
+        adapter=adapter,
+    )
+
+
+def _adapter(http: Request) -> Adapter | None:
+    """The one that the path names; any other name is the model's."""
+    context, name = context_of(http), http.path_params["name"]
+    return None if name in context.model_names else context.find_adapter(name)
 
 
 class LineEncoder:
@@ -159,7 +176,7 @@ class LineEncoder:
         match error:
             case _PromptRefused():
                 return error.failure
-            case InvalidRequest():
+            case InvalidRequest() if error.field != "model":  # of an adapter, which the prompt did not choose
                 return _OUT_OF_RANGE
             case ChairliftError():
                 logger.warning("request %s failed: %s", self._name, error)

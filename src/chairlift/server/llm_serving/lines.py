@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 _quoted = json.encoder.encode_basestring  # what json.dumps does to a text with ensure_ascii=False
 EVENT_HEADERS = [
-    (b"content-type", b"text/event-stream"),
+    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"connection", b"keep-alive"),
     (b"x-accel-buffering", b"no"),

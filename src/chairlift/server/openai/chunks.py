@@ -122,7 +122,7 @@ class ChunkEncoder:
     def fail(self, error: Exception, has_begun: bool) -> bytes:
         if not has_begun:
             raise error
-        return b"data: " + _encode(describe(error, self._reply.name)) + b"\n\n" + DONE
+        return b"data: " + _encode(describe(error, self._reply.name).body) + b"\n\n" + DONE
 
 
 def _lead(reply: Reply) -> bytes:

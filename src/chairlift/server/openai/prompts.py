@@ -15,7 +15,7 @@ async def completion_prompts(context: ServerContext, request: CompletionRequest,
     prompt = request.prompt
     items: Sequence[Any] = [prompt] if isinstance(prompt, str) else prompt
     if len(items) > max(MAX_PROMPTS, limit.num_tokens) and isinstance(items[0], int):  # before reading all
-        raise InvalidRequest("prompt", f"{len(items)} tokens {limit.why}")
+        raise limit.refusal(f"{len(items)} tokens {limit.why}", len(items))
     if items and all(isinstance(item, int) for item in items):
         items = [items]
     if not items:

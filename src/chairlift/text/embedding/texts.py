@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from chairlift.config.embedding.declared import EmbeddingConfig
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.errors import ContextFull, InvalidRequest
 from chairlift.text.embedding.framing import Framing, framing_of
 from chairlift.text.tokenizer import Tokenizer
 
 TRUNCATE = "truncate_prompt_tokens"
+TOO_MANY = f"are too many for an input; shorten it, or set {TRUNCATE} to -1 to cut it"
 _QUERY, _DOCUMENT = ("query",), ("document", "passage", "corpus")
 # The form that Qwen's rerankers were trained with.
 _BEFORE = (
@@ -91,8 +92,8 @@ def cut_to(truncate: int | None, max_len: int) -> int:
 
 def _check(num_tokens: int, limit: int, max_len: int, truncate: int | None, field: str) -> None:
     if truncate is None and num_tokens > limit:
-        raise InvalidRequest(field, too_long(f"{num_tokens} tokens", max_len))
+        raise too_long(num_tokens, max_len, field)
 
 
-def too_long(what: str, max_len: int) -> str:
-    return f"{what} are more than the {max_len} that an input may have; shorten it, or set {TRUNCATE} to -1 to cut it"
+def too_long(num_tokens: int, max_len: int, field: str) -> ContextFull:
+    return ContextFull(field, f"{num_tokens} tokens {TOO_MANY}", context_len=max_len, num_prompt=num_tokens)

@@ -107,7 +107,7 @@ def test_a_prompt_that_fitted_another_engine_is_answered_with_the_reason_for_eve
         (4, 0, "error", "prompt"),
         (4, 1, "error", "prompt"),
     ]
-    assert "the context of 512 tokens" in (outputs[0].error or "")
+    assert "context length is 512 tokens" in (outputs[0].error or "")
 
 
 def test_a_front_end_that_is_gone_takes_its_requests_and_refusals_along() -> None:

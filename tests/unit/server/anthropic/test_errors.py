@@ -1,5 +1,6 @@
 """Errors, keys and models in Anthropic's form."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,33 @@ async def test_a_server_that_cannot_answer_says_so() -> None:
     late.client.delay_s = 60
     assert await failed(late, **{"X-Deadline-Ms": "1"}) == (504, "timeout_error")
     assert await failed(HttpWorld(), path="/v1/messages/batches") == (404, "not_found_error")
+
+
+@pytest.mark.parametrize("num", [64, 65, 200])
+async def test_a_prompt_that_fills_the_context_is_told_in_anthropic_s_words(num: int) -> None:
+    world = HttpWorld(room=64)
+    body = ASKED | {"messages": [{"role": "user", "content": ""}]}
+    counted = (await world.post("/v1/messages/count_tokens", body)).json()["input_tokens"]
+    body["messages"] = [{"role": "user", "content": "x" * (num - counted)}]  # a token each
+    response = await world.post("/v1/messages", body)
+    told = response.json()["error"]
+    assert (response.status_code, told["type"]) == (400, "invalid_request_error")
+    most = 63 if num == 64 else 64  # a place is for output
+    why = f"messages: {num} tokens leave no room for output"
+    assert told["message"] == f"prompt is too long: {num} tokens > {most} maximum ({why})"
+
+
+async def test_a_prompt_that_is_not_counted_to_its_end_is_told_with_about_its_tokens() -> None:
+    async def refused(world: HttpWorld) -> str:
+        return str((await world.post("/v1/messages", body)).json()["error"]["message"])
+
+    body = ASKED | {"messages": [{"role": "user", "content": "Hello there. " * 4000}]}
+    small, large = (HttpWorld(room=room, max_body_bytes=2**20) for room in (500, 8000))
+    num = (await large.post("/v1/messages/count_tokens", body)).json()["input_tokens"]
+    told = re.match(r"prompt is too long: about (\d+) tokens > 8000 maximum \(messages: more th", await refused(large))
+    assert told is not None and abs(int(told[1]) - num) < num / 20
+    message = "prompt is too long: about 13000 tokens > 500 maximum (messages: 52002 characters make "
+    assert (await refused(small)).startswith(message)
 
 
 async def test_another_method_is_refused_in_the_same_form() -> None:

@@ -45,7 +45,7 @@ class ResponseEvents:
     def fail(self, error: Exception, has_begun: bool) -> bytes:
         if not has_begun:
             raise error
-        message = describe(error, self._reply.name).error.message
+        message = describe(error, self._reply.name).body.error.message
         return self._bytes([_of_response("failed", self._echo.failed(self._reply, self._output.items, message))])
 
     def _begun(self) -> list[Told]:
