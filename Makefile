@@ -35,7 +35,7 @@ help:
 	@echo "make test-mindspore install MindSpore into $(MINDSPORE), 1.5 GB, and run the tests that need it"
 	@echo "make chaos   stress real servers with kills, overload, disconnects, stops, hostile requests and files: ten minutes (QUICK=1: a minute)"
 	@echo "make soak    look for leaks in half an hour of mixed traffic (MINUTES=5 for less)"
-	@echo "make clients try other people's clients (langchain, instructor, pydantic-ai, npm's ai, ...) against a server"
+	@echo "make clients try other people's clients (langchain, instructor, npm's ai, ...) and coding agents against a server"
 	@echo "make docs    build the docs' site into build/docs;  make reference   write the pages that follow from the code"
 	@echo "make setup   only install;  make kernels   build the native CPU kernels, once there is a C compiler"
 	@echo "make format  rewrite the code's layout;  make manifests   render deploy/kubernetes with helm"
@@ -126,7 +126,7 @@ soak: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python tests/stress/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
 
 clients: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python tests/clients/run.py
+	PYTHONPATH=tests $(BIN)/python tests/clients/run.py $(ARGS)
 
 # Without the project's pytest settings, which name plugins that may be missing.
 test-gpu:
