@@ -10,7 +10,7 @@ Bound: after `max_wait` seconds only requests that began to wait earlier are adm
 from collections import OrderedDict
 
 from chairlift.core.ids import RequestId
-from chairlift.core.policies.shortest_first import ShortestFirst
+from chairlift.core.policies.rankings import ShortestFirst
 from chairlift.core.policy import RequestView
 
 

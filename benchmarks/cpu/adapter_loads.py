@@ -26,7 +26,7 @@ import numpy as np
 from machine import describe
 from make_adapter import config_of, write_adapter
 
-from chairlift.sim.calibration.serving_path import serving
+from chairlift.lab.sim.calibration.serving_path import serving
 
 PROMPT = "The Alps are"
 BASE = "base"

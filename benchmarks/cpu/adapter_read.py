@@ -16,7 +16,7 @@ import torch
 from machine import describe
 from make_adapter import config_of, write_adapter
 
-from chairlift.config.adapters.adapter import read_adapter
+from chairlift.models.adapters.adapter import read_adapter
 from chairlift.runner.adapters.stored import StoredAdapter
 from chairlift.runner.cuda.adapters.pieces import make_slot_adapter
 from chairlift.runner.weights.transfer import PIECE

@@ -13,10 +13,10 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from chairlift.build import find_model
-from chairlift.config.adapters.adapter import ROLES, as_hugging_face
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
-from chairlift.config.tensors import layer_tensors
+from chairlift.models.adapters.adapter import ROLES, as_hugging_face
+from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import layer_tensors
 
 
 def write_adapter(folder: Path, config: ModelConfig, rank: int, seed: int = 0, scale: float = 0.01) -> int:

@@ -23,10 +23,10 @@ from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from chairlift.config.gguf.header import read_header
-from chairlift.config.gguf.model import load_gguf
-from chairlift.config.model import ModelConfig
-from chairlift.config.source import embedded_path
+from chairlift.models.files.gguf.header import read_header
+from chairlift.models.files.gguf.model import load_gguf
+from chairlift.models.source import embedded_path
+from chairlift.models.spec import ModelConfig
 from chairlift.text.gguf_tokenizer import gguf_tokenizer
 
 Matrix = NDArray[np.float32]

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.config.gguf.header import TENSOR_TYPES
-from chairlift.config.model import AttentionSpec, Rotation
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
+from chairlift.models.files.gguf.header import TENSOR_TYPES
+from chairlift.models.spec import AttentionSpec, Rotation
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.ops import Attention, Batch, Norm, Weight

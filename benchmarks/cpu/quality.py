@@ -27,15 +27,15 @@ from chairlift.build import find_model, let_threads_sleep
 let_threads_sleep()
 
 from chairlift.config.options.resolve import resolve  # noqa: E402
-from chairlift.config.source import locate  # noqa: E402
 from chairlift.core.params import SamplingParams  # noqa: E402
+from chairlift.lab.verify.cases import greedy  # noqa: E402
+from chairlift.lab.verify.deviation import Deviation  # noqa: E402
+from chairlift.lab.verify.opened import OpenedModel, PromptSpec, prompts_for  # noqa: E402
+from chairlift.lab.verify.output import Outputs  # noqa: E402
 from chairlift.llm import LLM  # noqa: E402
+from chairlift.models.source import locate  # noqa: E402
 from chairlift.text.find import load_tokenizer  # noqa: E402
 from chairlift.text.tokenizer import Tokenizer  # noqa: E402
-from chairlift.verify.cases import greedy  # noqa: E402
-from chairlift.verify.deviation import Deviation  # noqa: E402
-from chairlift.verify.opened import OpenedModel, PromptSpec, prompts_for  # noqa: E402
-from chairlift.verify.output import Outputs  # noqa: E402
 
 HERE = Path(__file__).parent
 TEXT = HERE.parents[1] / "tests" / "data" / "ropeways.txt"

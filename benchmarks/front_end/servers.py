@@ -251,7 +251,7 @@ def _shipped(address: str, port: int, fd: int | None, index: int, key: str | Non
     from chairlift.live.shared_memory.rate_limits import make_rate_limits
     from chairlift.server.reload import Reloader
     from chairlift.serving.front_end import front_end_main
-    from chairlift.serving.run_folder import RunFolder
+    from chairlift.serving.process_setup import RunFolder
 
     listener = socket.socket(fileno=fd) if fd is not None else socket.create_server(("127.0.0.1", port), backlog=4096)
     folder = RunFolder(Path(address.removeprefix("ipc://")).parent)

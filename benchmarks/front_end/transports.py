@@ -33,7 +33,7 @@ from run import _HERE, _start
 
 from chairlift.live.nodes.messages import MemberEngine, Members
 from chairlift.server.sockets.listen import listen
-from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.process_setup import RunFolder
 
 FASTEST = ("--running", "256", "--step-ms", "0")
 

@@ -21,17 +21,17 @@ import triton
 from engine import DEVICE, DTYPE, SHAPES, STREAM, GpuEngine, step_ms
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
 from chairlift.core.attributes import Attributes
 from chairlift.core.engine import Engine
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import AdapterSlot
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.layout import RANKS, num_blocks, slot_layout
 from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter, packed

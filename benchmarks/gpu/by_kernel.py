@@ -34,12 +34,12 @@ from engine import BLOCK_SIZE, DEVICE, DTYPE, MAX_LEN, SHAPES
 from steps import Row, busy, host, steps
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec, ModelConfig
+from chairlift.models.spec import AttentionSpec, ModelConfig
 from chairlift.runner.cuda.attention.tiling import choose_tiling
-from chairlift.runner.cuda.hopper.few_rows import MAX_ROWS
-from chairlift.runner.cuda.hopper.kernels import Hopper
-from chairlift.runner.cuda.one_row.product import one_row
+from chairlift.runner.cuda.hopper import Hopper
 from chairlift.runner.cuda.ops import CudaOps
+from chairlift.runner.cuda.products.hopper import MAX_ROWS
+from chairlift.runner.cuda.products.one_row import one_row
 from chairlift.runner.cuda.sampling.rows import DRAW_WIDTH
 from chairlift.runner.cuda.sampling.sampler import draw
 from chairlift.runner.cuda.step.batch import CudaBatch

@@ -12,12 +12,7 @@ from pathlib import Path
 
 import torch
 
-from chairlift.config.families.cohere import COHERE2
-from chairlift.config.families.family import Family
-from chairlift.config.families.olmo import OLMO2
-from chairlift.config.families.phi import PHI3
 from chairlift.config.fields import Fields
-from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Token
 from chairlift.core.ids import RequestId
@@ -28,6 +23,11 @@ from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
+from chairlift.models.families.cohere import COHERE2
+from chairlift.models.families.family import Family
+from chairlift.models.families.olmo import OLMO2
+from chairlift.models.families.phi import PHI3
+from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block

@@ -90,7 +90,7 @@ def seconds_of(loaded: Any, lengths: list[tuple[int, int]], clock: Callable[[], 
     from chairlift.core.engine import Engine
     from chairlift.core.ids import RequestId
     from chairlift.core.params import SamplingParams
-    from chairlift.core.policies.fcfs import Fcfs
+    from chairlift.core.policies.rankings import Fcfs
     from chairlift.core.request import Request
     from chairlift.core.scheduling.scheduler import Scheduler
     from chairlift.live.clock import WallClock

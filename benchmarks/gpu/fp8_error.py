@@ -19,22 +19,22 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from chairlift.config.gguf.header import read_header
-from chairlift.config.model import ModelConfig, uniform_model
-from chairlift.config.source import load_model_config, locate
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
+from chairlift.models.files.gguf.header import read_header
+from chairlift.models.source import load_model_config, locate
+from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.cuda.attention.tiling import choose_tiling
-from chairlift.runner.cuda.fp8 import Fp8Weight
 from chairlift.runner.cuda.ops import CudaOps
+from chairlift.runner.cuda.products.fp8 import Fp8Weight
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.layout import QUERIES

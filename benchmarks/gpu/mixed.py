@@ -24,13 +24,13 @@ from engine import DEVICE, DTYPE, SHAPES, GpuEngine
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from chairlift.config.model import ModelConfig
 from chairlift.core.engine import Engine
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
+from chairlift.models.spec import ModelConfig
 
 _CONTEXT = 600  # tokens of a decode's prompt
 _STEP_TOKENS = 4096

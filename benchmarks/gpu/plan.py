@@ -38,7 +38,7 @@ MIB = 2**20
 def compare(name: str, share: float) -> dict[str, list[int]]:
     """In this process: part -> [planned, loaded]."""
     from chairlift.config.settings import Settings
-    from chairlift.config.source import Source, load_model_config
+    from chairlift.models.source import Source, load_model_config
     from chairlift.runner.machine.devices import find_device
     from chairlift.runner.memory.forecast import forecast
     from chairlift.runner.start.load import load_runner

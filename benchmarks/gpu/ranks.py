@@ -16,8 +16,8 @@ from pathlib import Path
 
 from engine import DEVICE, SHAPES, STREAM, GpuEngine, step_ms
 
-from chairlift.config.shards import Rank
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
+from chairlift.models.shards import Rank
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.ranks.group import Group
 from chairlift.runner.ranks.orders import Orders

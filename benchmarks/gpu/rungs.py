@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from engine import DEVICE, DTYPE, SHAPES
 
-from chairlift.config.model import ModelConfig
+from chairlift.models.spec import ModelConfig
 
 _LAYERS = 6  # more than the caches of the GPU hold
 _REPEATS = 5

@@ -18,15 +18,14 @@ from engine import GpuEngine, Lengths, drain, lengths_of
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from chairlift.config.model import ModelConfig
 from chairlift.core.events import Token
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policies.longest_first import LongestFirst
+from chairlift.core.policies.rankings import Fcfs, LongestFirst
 from chairlift.core.policy import Policy
 from chairlift.core.ports import Runner
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.input import StepInput
 

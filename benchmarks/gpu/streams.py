@@ -10,7 +10,7 @@ import json
 
 from engine import SHAPES, STREAM, GpuEngine, step_ms
 
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 
 
 def main() -> None:

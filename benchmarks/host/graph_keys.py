@@ -12,17 +12,18 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from chairlift.cli.inputs.workload import add_workload_flags, items_from, profile_from
+from chairlift.config.scheduler import make_scheduler
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Unobserved
+from chairlift.lab.sim.cost import CostModel, shape_of
+from chairlift.lab.sim.run import simulate
+from chairlift.lab.sim.setup import rules_of
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.requests import requests_of
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKey, GraphKeys
 from chairlift.runner.cuda.step.host import HostPart
-from chairlift.sim.cost import CostModel, shape_of
-from chairlift.sim.setup import make_scheduler, rules_of
-from chairlift.sim.simulate import simulate
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.requests import requests_of
 
 STRETCHES = ((0, 200), (200, 1000), (1000, 1 << 40))  # of steps
 

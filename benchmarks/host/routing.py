@@ -17,8 +17,8 @@ from statistics import median, quantiles
 from chairlift.config.options.rules import make_router
 from chairlift.core.packed import packed
 from chairlift.core.routing.hashes import SPAN_TOKENS, span_hashes
-from chairlift.core.routing.known import ROUTERS
 from chairlift.core.routing.routing import Routing
+from chairlift.core.routing.rules import ROUTERS
 
 _NUM_SYSTEM, _NUM_NEW = 512, 100  # tokens
 _NUM_ROUTED = 2000

@@ -1,7 +1,7 @@
 """The scheduling rules that `scheduling.py` and `simulation.py` go through."""
 
+from chairlift.config.scheduler import Rules
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
-from chairlift.telemetry.lines import Rules
 
 
 def every_rule() -> dict[str, Rules]:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from rules import every_rule
 
+from chairlift.config.scheduler import Rules
 from chairlift.core.attributes import Attributes
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
@@ -28,7 +29,6 @@ from chairlift.core.plan import StepResult
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.telemetry.lines import Rules
 
 WARM = 8  # steps before the clock starts
 STEP_S = 0.02  # between two steps, for rules that use the time

@@ -26,26 +26,23 @@ from pathlib import Path
 
 from rules import every_rule
 
+from chairlift.config.scheduler import Rules, make_scheduler
 from chairlift.config.settings import Settings
 from chairlift.core.attributes import Attributes
 from chairlift.core.engine import Engine
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.known import POLICIES
 from chairlift.core.request import Request
-from chairlift.report.chart import PlotSeries, PlotStyle, plot
-from chairlift.report.frame import picture
-from chairlift.sim.clock import VirtualClock
-from chairlift.sim.profile import load_profile
-from chairlift.sim.run import run
-from chairlift.sim.runner import SimRunner
-from chairlift.sim.setup import make_scheduler
-from chairlift.sim.simulate import simulate
-from chairlift.telemetry.lines import Rules
+from chairlift.lab.report.chart import PlotSeries, PlotStyle, plot
+from chairlift.lab.report.frame import picture
+from chairlift.lab.sim.profile import load_profile
+from chairlift.lab.sim.run import run, simulate
+from chairlift.lab.sim.runner import SimRunner, VirtualClock
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.file import read
+from chairlift.lab.workload.item import Item
+from chairlift.lab.workload.requests import requests_of
 from chairlift.telemetry.timeline import Timeline
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.file import read
-from chairlift.workload.item import Item
-from chairlift.workload.requests import requests_of
 
 RUNNING, REPEATS = 128, 5
 STEPS, WINDOWS = 40, 5  # in 40 steps the running set changes about once

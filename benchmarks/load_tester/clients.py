@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
-from chairlift.bench.answer import StreamedAnswer, read_openai
+from chairlift.lab.bench.answer import StreamedAnswer, read_openai
 
 Ask = Callable[[StreamedAnswer], Awaitable[None]]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from chairlift.report.markup import Markup, tag
+from chairlift.lab.report.markup import Markup, tag
 
 _RESULTS = Path(__file__).parents[2] / "docs" / "results"
 _OUT = _RESULTS.parent / "pictures" / "speed.svg"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from chairlift.config.families.known import FAMILIES
+from chairlift.models.families.known import FAMILIES
 
 _ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "README.zh.md")

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chairlift.config.options.resolve import resolve
-from chairlift.core.step_times import StepTimes, seconds_at
-from chairlift.sim.cost import CostModel
-from chairlift.sim.profile import Profile
-from chairlift.sim.run import run
+from chairlift.core.step_forecast import StepTimes, seconds_at
+from chairlift.lab.sim.cost import CostModel
+from chairlift.lab.sim.profile import Profile
+from chairlift.lab.sim.run import run
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.file import load_items
 from chairlift.telemetry.report import Report
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.file import load_items
 
 # Milliseconds for each prompt in a step: by the length that prompts are padded to, for so many prompts.
 BATCHES = (1, 2, 4, 8, 16)

@@ -20,16 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chairlift.build import find_model, load
+from chairlift.config.scheduler import Rules, make_scheduler
 from chairlift.config.settings import Settings
-from chairlift.sim.calibration.calibrate import Calibrator, profile_of
-from chairlift.sim.live import run_live
-from chairlift.sim.profile import Profile, load_profile
-from chairlift.sim.run import run as simulated
-from chairlift.sim.setup import make_scheduler
-from chairlift.telemetry.lines import Rules
+from chairlift.lab.sim.calibration.calibrate import Calibrator, profile_of
+from chairlift.lab.sim.profile import Profile, load_profile
+from chairlift.lab.sim.run import run as simulated
+from chairlift.lab.sim.run import run_live
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.file import read
 from chairlift.telemetry.report import Report
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.file import read
 
 COUNT, DIVIDE, LOAD, ROUNDS = 200, 4.0, 0.8, 4
 Figures = dict[str, Callable[[Report], float]]

@@ -26,18 +26,18 @@ import torch
 from fidelity import TIMES, TOTAL, Case, compared, say
 
 from chairlift.build import find_model, load, rules_of
+from chairlift.config.scheduler import make_scheduler
 from chairlift.config.settings import Settings
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Runner
-from chairlift.sim.calibration.calibrate import Calibrator, profile_of
-from chairlift.sim.live import run_live
-from chairlift.sim.profile import Profile
-from chairlift.sim.run import run as simulated
-from chairlift.sim.setup import make_scheduler
+from chairlift.lab.sim.calibration.calibrate import Calibrator, profile_of
+from chairlift.lab.sim.profile import Profile
+from chairlift.lab.sim.run import run as simulated
+from chairlift.lab.sim.run import run_live
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.file import read
+from chairlift.lab.workload.item import Item
 from chairlift.telemetry.report import Report
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.file import read
-from chairlift.workload.item import Item
 
 COUNT, LONGEST, LOAD = 200, 4096, 0.8
 RUNNING, STEP_TOKENS, WIDER = 512, 4096, 2

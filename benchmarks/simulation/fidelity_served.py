@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.config.settings import Settings
-from chairlift.sim.calibration.serving_path import serving, settle
-from chairlift.sim.profile import Profile, load_profile
-from chairlift.sim.run import run as simulated
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.file import read
-from chairlift.workload.item import Item
+from chairlift.lab.sim.calibration.serving_path import serving, settle
+from chairlift.lab.sim.profile import Profile, load_profile
+from chairlift.lab.sim.run import run as simulated
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.file import read
+from chairlift.lab.workload.item import Item
 
 SHARES = (0.5, 0.85)  # of capacity
 MOST = 1000  # requests that capacity is found with

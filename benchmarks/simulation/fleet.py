@@ -17,13 +17,14 @@ from dataclasses import replace
 from functools import cache, partial
 
 from chairlift.config.options.rules import make_router
+from chairlift.config.scheduler import make_scheduler
 from chairlift.config.settings import Settings
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
-from chairlift.sim.fleet.run import ReplicaRun
-from chairlift.sim.profile import load_profile
-from chairlift.sim.setup import make_scheduler, rules_of
+from chairlift.lab.sim.fleet.run import ReplicaRun
+from chairlift.lab.sim.profile import load_profile
+from chairlift.lab.sim.setup import rules_of
 
 DOCUMENTS, DOCUMENT, OWN, OUTPUT = 2_000, 4_096, (1_000, 7_000), (100, 900)
 GROUPS = 4  # query heads that share a head of keys and values

@@ -18,21 +18,21 @@ from statistics import fmean
 
 from step_size import PROFILE, at_rate
 
+from chairlift.config.scheduler import make_scheduler
 from chairlift.config.settings import Settings
 from chairlift.core.engine import Engine
 from chairlift.core.late_planning import AT_ONCE
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.sim.clock import VirtualClock
-from chairlift.sim.cost import CostModel, StepShape
-from chairlift.sim.drive import drive
-from chairlift.sim.runner import SimRunner
-from chairlift.sim.setup import make_scheduler, rules_of
+from chairlift.lab.sim.cost import CostModel, StepShape
+from chairlift.lab.sim.drive import drive
+from chairlift.lab.sim.runner import SimRunner, VirtualClock
+from chairlift.lab.sim.setup import rules_of
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.file import read
+from chairlift.lab.workload.item import Item
+from chairlift.lab.workload.requests import requests_of
 from chairlift.telemetry.report import Report, Spread
 from chairlift.telemetry.timeline import Timeline
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.file import read
-from chairlift.workload.item import Item
-from chairlift.workload.requests import requests_of
 
 
 class PlansAtOnce(Engine):

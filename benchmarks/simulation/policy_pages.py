@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from chairlift.core.attributes import Attributes
-from chairlift.report.frame import picture
-from chairlift.sim.comparison.compare import VariantReport, compare, to_text
-from chairlift.sim.comparison.picture import charts
-from chairlift.sim.comparison.vary import parse_vary, variants
-from chairlift.sim.profile import DEFAULT, Profile, load_profile
+from chairlift.lab.report.frame import picture
+from chairlift.lab.sim.comparison.compare import VariantReport, compare, to_text
+from chairlift.lab.sim.comparison.picture import charts
+from chairlift.lab.sim.comparison.vary import parse_vary, variants
+from chairlift.lab.sim.profile import DEFAULT, Profile, load_profile
+from chairlift.lab.workload.file import load_items
+from chairlift.lab.workload.item import Item
 from chairlift.telemetry.report import Slo
-from chairlift.workload.file import load_items
-from chairlift.workload.item import Item
 
 Items = Callable[[], Iterable[Item]]
 SLO = Slo(ttft=1.0, tpot=0.05)

@@ -16,15 +16,16 @@ from functools import partial
 from pathlib import Path
 
 from chairlift.config.options.rules import make_router
+from chairlift.config.scheduler import make_scheduler
 from chairlift.config.settings import Settings
 from chairlift.core.routing.replicas import Replicas, members
 from chairlift.core.routing.router import Asked, Router
-from chairlift.sim.fleet.run import ReplicaRun
-from chairlift.sim.profile import load_profile
-from chairlift.sim.setup import make_scheduler, rules_of
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.file import read
-from chairlift.workload.requests import requests_of
+from chairlift.lab.sim.fleet.run import ReplicaRun
+from chairlift.lab.sim.profile import load_profile
+from chairlift.lab.sim.setup import rules_of
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.file import read
+from chairlift.lab.workload.requests import requests_of
 
 
 class PrefixTree(Router):

@@ -17,11 +17,11 @@ from itertools import count
 from pathlib import Path
 
 from chairlift.config.settings import Settings
-from chairlift.sim.profile import Profile, load_profile
-from chairlift.sim.run import run
+from chairlift.lab.sim.profile import Profile, load_profile
+from chairlift.lab.sim.run import run
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.item import HASH_BLOCK, Item
 from chairlift.telemetry.report import Spread
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.item import HASH_BLOCK, Item
 
 REPLICAS, GROUPS, LONGEST = 8, 4, 65_536
 GOES_ON = 0.4  # requests that begin with an earlier prompt

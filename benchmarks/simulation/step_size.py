@@ -13,13 +13,13 @@ import random
 from pathlib import Path
 
 from chairlift.config.settings import Settings
-from chairlift.sim.cost import CostModel
-from chairlift.sim.profile import Profile
-from chairlift.sim.run import run
+from chairlift.lab.sim.cost import CostModel
+from chairlift.lab.sim.profile import Profile
+from chairlift.lab.sim.run import run
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.file import read
+from chairlift.lab.workload.item import Item
 from chairlift.telemetry.report import Report, Spread
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.file import read
-from chairlift.workload.item import Item
 
 # Milliseconds of all matrix products by rows; the rest of a step takes 0.4 and 0.002 for each row.
 PRODUCTS_MS = (

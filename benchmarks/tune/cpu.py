@@ -20,20 +20,20 @@ from typing import NamedTuple
 
 from chairlift.build import find_model, let_threads_sleep, load, rules_of
 from chairlift.config.settings import Settings
-from chairlift.sim.profile import Profile
+from chairlift.lab.sim.profile import Profile
+from chairlift.lab.tune.evaluate import Evaluation, Evaluator, Work
+from chairlift.lab.tune.knobs import Choice, changes, default_choice, knobs_of, shown, with_choice
+from chairlift.lab.tune.tuning import Tuning
+from chairlift.lab.workload.file import read
+from chairlift.lab.workload.item import Item
 from chairlift.telemetry.report import Report
-from chairlift.tune.evaluate import Evaluation, Evaluator, Work
-from chairlift.tune.knobs import Choice, changes, default_choice, knobs_of, shown, with_choice
-from chairlift.tune.tuning import Tuning
-from chairlift.workload.file import read
-from chairlift.workload.item import Item
 
 let_threads_sleep()
 
-from chairlift.sim.calibration.calibrate import Calibrator, profile_of  # noqa: E402
-from chairlift.sim.live import run_live  # noqa: E402
-from chairlift.sim.setup import make_scheduler  # noqa: E402
-from chairlift.workload.arrivals import parse_arrivals  # noqa: E402
+from chairlift.lab.sim.calibration.calibrate import Calibrator, profile_of  # noqa: E402
+from chairlift.lab.sim.run import run_live  # noqa: E402
+from chairlift.lab.sim.setup import make_scheduler  # noqa: E402
+from chairlift.lab.workload.arrivals import parse_arrivals  # noqa: E402
 
 ROUNDS = 3  # of a calibration, each time
 

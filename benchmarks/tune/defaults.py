@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chairlift.config.settings import Settings
-from chairlift.sim.profile import load_profile
-from chairlift.sim.run import run
+from chairlift.lab.sim.profile import load_profile
+from chairlift.lab.sim.run import run
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.file import read
+from chairlift.lab.workload.item import Item
 from chairlift.telemetry.report import Report
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.file import read
-from chairlift.workload.item import Item
 
 COUNT, LONGEST, LOAD = 400, 4096, 0.8
 PROFILES = {"h200": "h200-llama2-7b", "cpu": "cpu-smollm2"}

@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from chairlift.config.settings import Settings
 from chairlift.core.policies.known import ADMISSIONS
-from chairlift.sim.profile import DEFAULT, load_profile
-from chairlift.sim.run import run
-from chairlift.workload.arrivals import parse_arrivals
-from chairlift.workload.file import read
+from chairlift.lab.sim.profile import DEFAULT, load_profile
+from chairlift.lab.sim.run import run
+from chairlift.lab.workload.arrivals import parse_arrivals
+from chairlift.lab.workload.file import read
 
 POLICIES = ("fcfs", "shortest-first", "longest-first", "similar-length")
 RUNNING = (32, 64, 128, 256, 512, 1024)

@@ -25,7 +25,7 @@ from chairlift.core.engine import Engine
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock

@@ -8,16 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chairlift.config import hub
-from chairlift.config.adapters.adapter import read_adapter
 from chairlift.config.cluster_key import read_key
-from chairlift.config.embedding.find import load_for_task
-from chairlift.config.embedding.serve import for_embedding
-from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.options.rules import make_router
 from chairlift.config.options.values import check_new
+from chairlift.config.scheduler import Rules, make_scheduler
 from chairlift.config.settings import LlmServing, Settings
-from chairlift.config.source import Source, find_source
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
@@ -36,11 +31,15 @@ from chairlift.live.processes.ranks import OnDeath, RankProcesses
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.messages import EngineInfo
 from chairlift.live.wire.switchboard import Switchboard
+from chairlift.models.adapters.adapter import read_adapter
+from chairlift.models.embedding.find import load_for_task
+from chairlift.models.embedding.serve import for_embedding
+from chairlift.models.files import hub
+from chairlift.models.source import Source, find_source
+from chairlift.models.spec import ModelConfig, SamplingDefaults
 from chairlift.runner.cuda.start.preload import preload
 from chairlift.runner.machine.nvml import find_reader
-from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.device import DeviceSampler
-from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.metrics.parent import engine_role
 from chairlift.telemetry.metrics.store import Store

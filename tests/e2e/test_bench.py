@@ -222,7 +222,7 @@ def test_the_files_of_another_run_are_not_overwritten(tmp_path: Path, capsys: py
 def test_a_server_that_dies_leaves_what_was_measured(
     arrivals: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chairlift.bench.run.GONE_AFTER_S", 0.5)
+    monkeypatch.setattr("chairlift.lab.bench.run.GONE_AFTER_S", 0.5)
     num_answered = 0
 
     def hear(count: int) -> None:

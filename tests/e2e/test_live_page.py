@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.wire.messages import Explain, Snapshot, Watch
 from chairlift.telemetry.device import DeviceUse

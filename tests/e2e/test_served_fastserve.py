@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from chairlift.core.events import Preempted, Token
-from chairlift.sim.replay.replay import replay
+from chairlift.lab.sim.replay import replay
 from chairlift.telemetry.trace import Trace
 from fakes.patience import HANG_S
 from fakes.served import serve

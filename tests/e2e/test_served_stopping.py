@@ -77,7 +77,7 @@ def test_what_is_not_finished_in_time_ends_with_an_error_that_can_be_read(
 def test_a_policy_of_one_s_own_and_a_model_without_a_chat_template_are_told_at_the_start(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "plain")
     (model / "tokenizer_config.json").unlink()
-    (tmp_path / "mine.py").write_text("from chairlift.core.policies.fcfs import Fcfs\n\n\nclass Mine(Fcfs): ...\n")
+    (tmp_path / "mine.py").write_text("from chairlift.core.policies.rankings import Fcfs\n\n\nclass Mine(Fcfs): ...\n")
     environment = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2] / 'src'}"}
     with serve(
         tmp_path / "log", "--model", model, *OPTIONS, "--policy", "mine:Mine", environment=environment

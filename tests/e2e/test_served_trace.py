@@ -8,11 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chairlift.sim.replay.replay import replay
+from chairlift.lab.sim.replay import replay
 from chairlift.telemetry.breakdown import break_down, slowest
 from chairlift.telemetry.explain import in_words
-from chairlift.telemetry.summary import summarize
-from chairlift.telemetry.trace import Trace
+from chairlift.telemetry.trace import Trace, summarize
 from fakes.patience import HANG_S, wait_until
 from fakes.served import serve
 

@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 
 from chairlift.config.options.resolve import resolve
-from chairlift.tune.files import write
-from chairlift.tune.report import TuneReport
-from chairlift.tune.tuning import Tuning
+from chairlift.lab.tune.files import write
+from chairlift.lab.tune.report import TuneReport
+from chairlift.lab.tune.tuning import Tuning
 from fakes.browser import needs_browser, shoot
 from fakes.patience import HANG_S
 from fakes.tiny_model import write_tiny_model

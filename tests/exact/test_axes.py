@@ -10,9 +10,9 @@ import torch
 
 from chairlift.core.policies.known import POLICIES, PREFILLS
 from chairlift.core.request import Request
-from chairlift.verify.deviation import Deviation
-from chairlift.verify.drive import ScriptedRequest
-from chairlift.verify.output import Outputs
+from chairlift.lab.verify.deviation import Deviation
+from chairlift.lab.verify.drive import ScriptedRequest
+from chairlift.lab.verify.output import Outputs
 from fakes.exact_world import CONFIGS, OPS, ExactWorld, other_ids, why_missing
 from fakes.requests import make_samples, make_search
 from fakes.row_dependent import RowDependentOps

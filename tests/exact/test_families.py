@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from chairlift.config.families.known import FAMILIES
-from chairlift.verify.deviation import Deviation
-from chairlift.verify.drive import ScriptedRequest
+from chairlift.lab.verify.deviation import Deviation
+from chairlift.lab.verify.drive import ScriptedRequest
+from chairlift.models.families.known import FAMILIES
 from fakes.exact_world import CONFIGS, OPS, ExactWorld, why_missing
 from fakes.requests import make_samples
 

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Sequence
 
-from chairlift.bench.record import ClientRecord, Ending
+from chairlift.lab.bench.record import ClientRecord, Ending
 
 
 def record(

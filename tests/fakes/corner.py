@@ -2,7 +2,7 @@
 
 from chairlift.core.routing.replicas import Replicas
 from chairlift.core.routing.router import Asked
-from chairlift.core.routing.rules.round_robin import RoundRobin
+from chairlift.core.routing.rules import RoundRobin
 
 SMALL = "small"
 

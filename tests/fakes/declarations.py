@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from chairlift.config.model import (
+from chairlift.models.spec import (
     ACTIVATIONS,
     SCORES,
     AttentionSpec,

@@ -10,9 +10,9 @@ import torch
 import transformers
 from tokenizers import processors
 
-from chairlift.config.embedding.find import load_for_task
 from chairlift.config.settings import Settings
-from chairlift.config.source import locate
+from chairlift.models.embedding.find import load_for_task
+from chairlift.models.source import locate
 from chairlift.runner.embedding.bodies import Embedder
 from chairlift.runner.embedding.load import load_embedder
 from chairlift.runner.embedding.runner import EmbeddingRunner

@@ -8,28 +8,31 @@ from typing import Any
 import torch
 
 from chairlift.build import make_engine
-from chairlift.config.families.cohere import COHERE2
-from chairlift.config.families.exaone import EXAONE4
-from chairlift.config.families.family import Family
-from chairlift.config.families.gemma import GEMMA2, GEMMA3
-from chairlift.config.families.glm import GLM4
-from chairlift.config.families.granite import GRANITE, GRANITE4
-from chairlift.config.families.ministral import MINISTRAL3
-from chairlift.config.families.mixtures.glm_moe import GLM4_MOE
-from chairlift.config.families.mixtures.gpt_oss import GPT_OSS
-from chairlift.config.families.mixtures.mixtral import MIXTRAL
-from chairlift.config.families.mixtures.qwen_moe import QWEN3_MOE
-from chairlift.config.families.olmo import OLMO2, OLMO3
-from chairlift.config.families.phi import PHI3
-from chairlift.config.families.seed import SEED_OSS
-from chairlift.config.families.smollm import SMOLLM3
-from chairlift.config.families.starcoder import STARCODER2
 from chairlift.config.fields import Fields
-from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
+from chairlift.config.scheduler import Rules
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.request import Request
 from chairlift.core.scheduling.preemption import Preemption
+from chairlift.lab.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
+from chairlift.lab.verify.output import Outputs, SampleKey
+from chairlift.models.families.cohere import COHERE2
+from chairlift.models.families.exaone import EXAONE4
+from chairlift.models.families.family import Family
+from chairlift.models.families.gemma import GEMMA2, GEMMA3
+from chairlift.models.families.glm import GLM4
+from chairlift.models.families.granite import GRANITE, GRANITE4
+from chairlift.models.families.ministral import MINISTRAL3
+from chairlift.models.families.mixtures.glm_moe import GLM4_MOE
+from chairlift.models.families.mixtures.gpt_oss import GPT_OSS
+from chairlift.models.families.mixtures.mixtral import MIXTRAL
+from chairlift.models.families.mixtures.qwen_moe import QWEN3_MOE
+from chairlift.models.families.olmo import OLMO2, OLMO3
+from chairlift.models.families.phi import PHI3
+from chairlift.models.families.seed import SEED_OSS
+from chairlift.models.families.smollm import SMOLLM3
+from chairlift.models.families.starcoder import STARCODER2
+from chairlift.models.spec import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Ops
@@ -37,9 +40,6 @@ from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
-from chairlift.telemetry.lines import Rules
-from chairlift.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
-from chairlift.verify.output import Outputs, SampleKey
 
 SHAPE: dict[str, Any] = {
     "architecture": "LlamaForCausalLM", "hidden_size": 96, "num_layers": 2, "num_heads": 6, "num_kv_heads": 2,

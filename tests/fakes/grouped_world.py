@@ -13,15 +13,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from chairlift.config.kv_groups import kv_groups
-from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.events import Event
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.kv_groups import kv_groups
+from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch import batching

@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import uvloop
 
-from chairlift.config.embedding.declared import EmbeddingConfig
-from chairlift.config.model import ModelConfig, SamplingDefaults, uniform_model
 from chairlift.config.settings import LlmServing
 from chairlift.core.limits import Limits
 from chairlift.live.adapters.registry import AdapterRegistry
+from chairlift.models.embedding.declared import EmbeddingConfig
+from chairlift.models.spec import ModelConfig, SamplingDefaults, uniform_model
 from chairlift.server.app import create_app
 from chairlift.server.context import ServerContext
 from chairlift.server.request_log.log import RequestLog

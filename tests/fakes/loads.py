@@ -4,11 +4,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from chairlift.config.adapters.limits import AdapterLimits, read_adapter_limits
 from chairlift.config.keys import read_keys
 from chairlift.config.settings import Settings
 from chairlift.live.shared_memory.counts import Count, make_counts
 from chairlift.live.shared_memory.rate_limits import RateLimits, make_rate_limits
+from chairlift.models.adapters.limits import AdapterLimits, read_adapter_limits
 from chairlift.server.admission.bounds import Load
 
 

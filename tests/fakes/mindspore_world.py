@@ -2,10 +2,10 @@
 
 import torch
 
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.mindspore.target import start
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import WeightFormat, build_model

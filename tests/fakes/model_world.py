@@ -6,17 +6,17 @@ from typing import Any
 import torch
 from llguidance import LLTokenizer
 
-from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Event, Preempted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Drafter, Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.invariants import check
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.native.tape import TapedDecoder

@@ -7,7 +7,7 @@ from chairlift.core.engine import Engine
 from chairlift.core.events import Exported, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.invariants import check

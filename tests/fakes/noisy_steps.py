@@ -4,9 +4,8 @@ import random
 from dataclasses import dataclass, field
 
 from chairlift.core.plan import StepResult
-from chairlift.sim.clock import VirtualClock
-from chairlift.sim.cost import CostModel, StepShape
-from chairlift.sim.runner import SimRunner
+from chairlift.lab.sim.cost import CostModel, StepShape
+from chairlift.lab.sim.runner import SimRunner, VirtualClock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

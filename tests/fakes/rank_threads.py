@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
-from chairlift.config.shards import Rank, shard
+from chairlift.models.shards import Rank, shard
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
 from chairlift.runner.ops import Batch

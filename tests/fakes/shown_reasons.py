@@ -12,7 +12,7 @@ OWN_TESTS = {
     "docs/python.md": "tests/e2e/test_python_page.py",
     "docs/add-a-policy.md": "tests/unit/test_add_a_policy.py",
     "docs/read-the-core.md": "tests/unit/core/test_read_the_core.py",
-    "docs/add-a-model.md": "tests/unit/config/test_add_a_model.py",
+    "docs/add-a-model.md": "tests/unit/models/test_add_a_model.py",
     "docs/add-a-sampling-parameter.md": "tests/unit/runner/test_add_a_sampling_parameter.py",
 }
 REASONS = {

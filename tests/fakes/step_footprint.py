@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 
-from chairlift.config.hf import load_values
-from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
+from chairlift.models.files.hf import load_values
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.cuda.ops import CudaOps, CudaWeight
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.start import dry_run

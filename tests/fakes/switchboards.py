@@ -4,7 +4,7 @@ from typing import Any
 
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Policy
 from chairlift.core.ports import Drafter
 from chairlift.core.scheduling.preemption import Preemption

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.limits import Limits
+from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.cuda.ops import CudaBatch
 from chairlift.runner.cuda.step.device import DevicePart
 from chairlift.runner.cuda.step.in_flight import StepOutput

@@ -3,7 +3,7 @@
 from contextlib import closing
 from pathlib import Path
 
-from chairlift.telemetry.lines import Rules
+from chairlift.config.scheduler import Rules
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
 from fakes.world import World

@@ -3,12 +3,12 @@
 import random
 
 from chairlift.config.settings import Settings
-from chairlift.sim.cost import CostModel
-from chairlift.sim.profile import Profile
-from chairlift.tune.evaluate import Work
-from chairlift.tune.knobs import Knob
-from chairlift.tune.targets import Targets
-from chairlift.workload.item import Item
+from chairlift.lab.sim.cost import CostModel
+from chairlift.lab.sim.profile import Profile
+from chairlift.lab.tune.evaluate import Work
+from chairlift.lab.tune.knobs import Knob
+from chairlift.lab.tune.targets import Targets
+from chairlift.lab.workload.item import Item
 
 PROFILE = Profile(
     name="synthetic",

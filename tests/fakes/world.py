@@ -10,17 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chairlift.core.admission.prompt import PromptFits
+from chairlift.core.admission import PromptFits
 from chairlift.core.engine import Engine
 from chairlift.core.events import Event, Finished, PromptScored, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Admission, Policy, Prefill
 from chairlift.core.ports import Drafter
-from chairlift.core.prefill.after_preempt import WaitAfterPreempt
-from chairlift.core.prefill.mixed import Mixed
+from chairlift.core.prefill import Mixed, WaitAfterPreempt
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.invariants import check
 from chairlift.core.scheduling.preemption import MODES, Preemption

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.config.scheduler import Rules, make_scheduler
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.scheduling.preemption import Preemption
-from chairlift.sim.replay.replay import replay
-from chairlift.sim.setup import make_scheduler
-from chairlift.telemetry.lines import Rules
+from chairlift.lab.sim.replay import replay
 from chairlift.telemetry.trace import Trace
 from fakes.drafts import RandomDrafter
 from fakes.requests import make_request, make_samples, make_search

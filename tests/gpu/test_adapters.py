@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.plan import AdapterSlot
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.layout import RANKS, slot_layout
 from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter, packed

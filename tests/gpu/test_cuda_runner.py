@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, Rotation, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Preempted, PromptScored, Token
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.score import TokenScore
+from chairlift.models.spec import HF_NAMES, FeedForwardSpec, ModelConfig, Rotation, uniform_model
 from chairlift.runner.kernels import make_ops, make_runner
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.weights.assemble import build_model

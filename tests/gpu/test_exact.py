@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Preempted, PromptScored, Token
 from chairlift.core.limits import Limits
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.spec import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.kv_cache import KvCache

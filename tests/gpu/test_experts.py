@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ExpertsSpec, FeedForwardSpec
+from chairlift.models.spec import ExpertsSpec, FeedForwardSpec
 from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.experts.experts import by_expert, by_row, choose, tile_of
-from chairlift.runner.cuda.hopper.kernels import Hopper
+from chairlift.runner.cuda.hopper import Hopper
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.ops import Experts
 from chairlift.runner.torch.experts import combine, route

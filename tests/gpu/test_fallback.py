@@ -11,7 +11,7 @@ from chairlift.build import find_model, load
 from chairlift.config.settings import Settings
 from chairlift.core.engine import Engine
 from chairlift.core.events import Token
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.start.load import Loaded

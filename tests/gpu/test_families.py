@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from chairlift.config.model import ModelConfig
 from chairlift.core.scheduling.preemption import Preemption
+from chairlift.models.spec import ModelConfig
 from fakes.exact_world import CONFIGS
 from fakes.requests import make_samples
 from gpu import test_cuda_runner as runners

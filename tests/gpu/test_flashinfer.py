@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec, ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Event, Preempted, PromptScored, Token
 from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import Chunk, StepPlan
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
+from chairlift.models.spec import AttentionSpec, ModelConfig, uniform_model
+from chairlift.runner.cuda.attention.flashinfer import FlashKernels
 from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.kernels import make_ops, make_runner
@@ -53,7 +53,7 @@ class Steps:
     """Steps over shuffled blocks, answered by FlashInfer and by torch."""
 
     def __init__(self, kv_heads: int, window: int = 0) -> None:
-        from chairlift.runner.cuda.flashinfer.planner import FlashPlanner
+        from chairlift.runner.cuda.attention.flashinfer_planner import FlashPlanner
 
         self.spec = AttentionSpec(
             num_heads=HEADS, num_kv_heads=kv_heads, head_dim=DIM, scale=DIM**-0.5, rotation=None, window=window

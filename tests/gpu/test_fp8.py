@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec, ModelConfig, uniform_model
 from chairlift.config.settings import Settings
-from chairlift.config.source import Source, load_model_config
 from chairlift.core.engine import Engine
 from chairlift.core.events import Preempted, Token
 from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import BlockCopy
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.source import Source, load_model_config
+from chairlift.models.spec import AttentionSpec, ModelConfig, uniform_model
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.kernels import make_runner
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
@@ -183,7 +183,7 @@ def test_a_model_is_loaded_with_both_and_holds_twice_the_tokens(tmp_path: Path) 
 
 
 def test_rows_are_rounded_as_torch_rounds_them() -> None:
-    from chairlift.runner.cuda.fp8 import round_rows
+    from chairlift.runner.cuda.products.fp8 import round_rows
 
     for width in (64, 1000, 11008):
         x = (torch.randn(7, width, device=CUDA) * 10.0 ** torch.arange(-3, 4, device=CUDA)[:, None]).bfloat16()

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec
-from chairlift.runner.cuda.exact.product import find
-from chairlift.runner.cuda.hopper.kernels import Hopper
+from chairlift.models.spec import AttentionSpec
+from chairlift.runner.cuda.hopper import Hopper
+from chairlift.runner.cuda.products.exact import find
 
 DEVICE = torch.device("cuda")
 pytestmark = [

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.config.model import uniform_model
 from chairlift.config.settings import Settings
-from chairlift.config.source import Source
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Finished, Shrunk, Token
 from chairlift.core.limits import Limits
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.source import Source
+from chairlift.models.spec import uniform_model
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.start.load import Loaded, load_runner
 from chairlift.runner.start.warm_up import prepare

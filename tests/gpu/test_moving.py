@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from chairlift.config.model import uniform_model
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.models.spec import uniform_model
 from chairlift.runner.kernels import make_ops, make_runner
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.weights.assemble import build_model

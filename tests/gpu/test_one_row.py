@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.one_row.attention import attend_one_row
+from chairlift.runner.cuda.attention.one_row import attend_one_row
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.step.batch import CudaBatch
 from fakes.steps import Case

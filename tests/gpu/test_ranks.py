@@ -9,10 +9,10 @@ import torch
 from chairlift.build import ResolvedModel, find_model
 from chairlift.config.options.resolve import resolve
 from chairlift.core.errors import InvalidConfig
-from chairlift.verify.batch import against_batch
-from chairlift.verify.cases import greedy
-from chairlift.verify.opened import OpenedModel, PromptSpec, prompts_for
-from chairlift.verify.report import Verdict
+from chairlift.lab.verify.batch import against_batch
+from chairlift.lab.verify.cases import greedy
+from chairlift.lab.verify.opened import OpenedModel, PromptSpec, prompts_for
+from chairlift.lab.verify.report import Verdict
 from fakes.tiny_model import write_tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from chairlift.config.settings import Settings
-from chairlift.config.source import Source, load_model_config
 from chairlift.core.engine import Engine
 from chairlift.core.events import Token
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.source import Source, load_model_config
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.start.load import load_runner
 from fakes.clocks import CountingClock

@@ -8,10 +8,10 @@ import torch
 
 from chairlift.build import find_model
 from chairlift.config.options.resolve import resolve
-from chairlift.verify.batch import against_batch
-from chairlift.verify.opened import PromptSpec
-from chairlift.verify.reference import against_reference
-from chairlift.verify.report import Verdict, VerifyReport
+from chairlift.lab.verify.batch import against_batch
+from chairlift.lab.verify.opened import PromptSpec
+from chairlift.lab.verify.reference import against_reference
+from chairlift.lab.verify.report import Verdict, VerifyReport
 
 pytestmark = [
     pytest.mark.gpu,

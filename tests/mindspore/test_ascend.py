@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.config.model import AttentionSpec
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.spec import AttentionSpec
 from chairlift.runner.ops import Batch
 
 SPEC = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=8, scale=0.3, rotation=None)

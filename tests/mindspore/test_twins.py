@@ -10,11 +10,11 @@ from chairlift.build import find_model
 from chairlift.config.settings import Settings
 from chairlift.core.params import SamplingParams
 from chairlift.core.structured import Structured
+from chairlift.lab.verify.cases import greedy
+from chairlift.lab.verify.deviation import Deviation
+from chairlift.lab.verify.opened import OpenedModel, PromptSpec, prompts_for
+from chairlift.lab.verify.tolerance import tolerance_of
 from chairlift.llm import LLM
-from chairlift.verify.cases import greedy
-from chairlift.verify.deviation import Deviation
-from chairlift.verify.opened import OpenedModel, PromptSpec, prompts_for
-from chairlift.verify.tolerance import tolerance_of
 from fakes.tiny_model import write_tiny_model
 
 # Chunked prompts: a step takes fewer tokens than most of them have.

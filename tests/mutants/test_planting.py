@@ -124,9 +124,15 @@ def test_mutants_stay_when_files_move_and_other_code_changes(tree: Path) -> None
 
 
 def test_a_file_belongs_to_the_room_of_its_longest_prefix() -> None:
-    rooms = {path: room_of(path) for path in ("runner/cuda/fp8.py", "runner/cuda/step/host.py", "core/engine.py")}
-    assert rooms == {"runner/cuda/fp8.py": None, "runner/cuda/step/host.py": "runner", "core/engine.py": "core"}
-    assert room_of("sim/clock.py") is None
+    rooms = {
+        path: room_of(path) for path in ("runner/cuda/products/fp8.py", "runner/cuda/step/host.py", "core/engine.py")
+    }
+    assert rooms == {
+        "runner/cuda/products/fp8.py": None,
+        "runner/cuda/step/host.py": "runner",
+        "core/engine.py": "core",
+    }
+    assert room_of("lab/sim/runner.py") is None
 
 
 @pytest.mark.parametrize("count", [1, 7, 60, 61])

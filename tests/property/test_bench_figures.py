@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chairlift.bench.figures import figures_of
-from chairlift.bench.record import ClientRecord, Ending
-from chairlift.bench.timeline import RunTimeline, max_concurrency_of
+from chairlift.lab.bench.figures import figures_of
+from chairlift.lab.bench.record import ClientRecord, Ending
+from chairlift.lab.bench.timeline import RunTimeline, max_concurrency_of
 from chairlift.telemetry.report import Slo, Spread
 from fakes.bench_records import record
 

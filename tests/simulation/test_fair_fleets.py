@@ -19,8 +19,8 @@ from chairlift.core.policies.fair_share import FairShare
 from chairlift.core.request import Request
 from chairlift.core.routing import service
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.sim.cost import CostModel
-from chairlift.sim.fleet.run import ReplicaRun
+from chairlift.lab.sim.cost import CostModel
+from chairlift.lab.sim.fleet.run import ReplicaRun
 from chairlift.telemetry.timeline import Timeline
 from fakes.corner import SMALL, OneCorner
 

@@ -15,20 +15,20 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.moving import MovePrice
 from chairlift.core.params import SamplingParams
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.routing import hashes
-from chairlift.core.routing.known import ROUTERS
 from chairlift.core.routing.roles import Role, Roles
+from chairlift.core.routing.rules import ROUTERS
 from chairlift.core.routing.scaling import Scaling
 from chairlift.core.scheduling.invariants import check
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.scheduling.steady import Skipped
-from chairlift.sim.cost import CostModel
-from chairlift.sim.fleet.changes import NO_CHANGES, Autoscale, Change, Changes, FleetEvent
-from chairlift.sim.fleet.moves import NO_SPLIT, Split
-from chairlift.sim.fleet.run import ReplicaRun
+from chairlift.lab.sim.cost import CostModel
+from chairlift.lab.sim.fleet.changes import NO_CHANGES, Autoscale, Change, Changes, FleetEvent
+from chairlift.lab.sim.fleet.moves import NO_SPLIT, Split
+from chairlift.lab.sim.fleet.run import ReplicaRun
 from chairlift.telemetry.timeline import Timeline
 
 COST = CostModel(linear=((1, 0.01), (8, 0.02)), chunk_s=0.001, kv_token_s=1e-5)

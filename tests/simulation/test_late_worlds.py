@@ -11,8 +11,8 @@ from chairlift.core.events import Event
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
 from chairlift.core.scheduling.invariants import check
-from chairlift.sim.clock import VirtualClock
-from chairlift.sim.drive import drive
+from chairlift.lab.sim.drive import drive
+from chairlift.lab.sim.runner import VirtualClock
 from fakes.clocks import CountingClock
 from fakes.ledger import LedgerRunner, expected
 from fakes.planning import BeginsFirst, PlansAtOnce

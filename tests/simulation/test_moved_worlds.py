@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.config.scheduler import Rules
 from chairlift.core.events import Exported
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Drafter
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.sim.replay.replay import replay
-from chairlift.telemetry.lines import Arrive, Leave, Rules
+from chairlift.lab.sim.replay import replay
+from chairlift.telemetry.lines import Arrive, Leave
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
 from fakes.moved_world import MovedWorld

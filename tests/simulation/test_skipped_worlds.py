@@ -26,8 +26,8 @@ from chairlift.core.scheduling.invariants import check
 from chairlift.core.scheduling.preemption import MODES, Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.scheduling.steady import Skipped
-from chairlift.sim.cost import CostModel
-from chairlift.sim.simulate import simulate
+from chairlift.lab.sim.cost import CostModel
+from chairlift.lab.sim.run import simulate
 from chairlift.telemetry.timeline import Timeline
 from fakes.world import PARAMETERS, with_windows
 

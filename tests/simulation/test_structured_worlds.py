@@ -8,13 +8,13 @@ from functools import lru_cache
 import pytest
 import torch
 
-from chairlift.config.model import uniform_model
 from chairlift.core.events import Preempted
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
 from chairlift.core.scheduling.preemption import Preemption
+from chairlift.models.spec import uniform_model
 from chairlift.text.structured.vocabulary import grammar_vocabulary
 from fakes.drafts import ToldDrafter
 from fakes.model_world import SHAPE, Arrivals, ModelWorld, Tokens

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.config.adapters.adapter import read_adapter
-from chairlift.config.hf import load_hf
-from chairlift.config.tensors import num_parameters
+from chairlift.models.adapters.adapter import read_adapter
+from chairlift.models.files.hf import load_hf
+from chairlift.models.tensors import num_parameters
 from fakes.benchmark import load_benchmark
 
 MILLIONS = {

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
     ("source", "tests"),
     [
         ("core/scheduling/pool.py", "tests/unit/core/scheduling"),
-        ("core/prefill/mixed.py", "tests/unit/core"),
+        ("core/prefill.py", "tests/unit/core"),
         ("runner/cuda/step/host.py", "tests/unit/cuda/step"),
         ("runner/native/linear.c", "tests/unit/native"),
         ("server/page/static/chat/chat.js", "tests/unit/server"),

@@ -105,7 +105,7 @@ def test_the_wheel_holds_nothing_else_but_kernels_profiles_lengths_and_the_page(
     static = (path for path in (PACKAGE / "server" / "page" / "static").rglob("*") if path.is_file())
     page = [str(path.relative_to(PACKAGE.parent)) for path in static]
     assert profiles and page
-    wanted = ["chairlift/py.typed", "chairlift/workload/contest.jsonl", *kernels, *profiles, *page]
+    wanted = ["chairlift/py.typed", "chairlift/lab/workload/contest.jsonl", *kernels, *profiles, *page]
     assert sorted(others) == sorted(wanted)
     assert all(name.startswith(("chairlift/", "chairlift-")) for name in names_in_wheel(built))
 

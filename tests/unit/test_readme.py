@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.config.families.known import FAMILIES
+from chairlift.models.families.known import FAMILIES
 from fakes.benchmark import load_benchmark
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from chairlift.config.options.values import whole
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from chairlift.bench.target import Address
     from chairlift.cli.talking.batch_file import BatchRequest
+    from chairlift.lab.bench.target import Address
 
 HELP = "answer a file of requests (OpenAI's batch format)"
 DESCRIPTION = (
@@ -68,15 +68,15 @@ def run(options: argparse.Namespace) -> int:
 @contextmanager
 def _server(options: argparse.Namespace) -> "Iterator[tuple[Address, str]]":
     """Its address, and the key for it."""
-    from chairlift.bench.probe import find_peer
-    from chairlift.bench.target import Address
+    from chairlift.lab.bench.probe import find_peer
+    from chairlift.lab.bench.target import Address
 
     if options.url is not None:
         address = Address.parse(options.url)
         find_peer(address)
         yield address, options.api_key or os.environ.get("OPENAI_API_KEY", "")
         return
-    from chairlift.sim.calibration.serving_path import serving
+    from chairlift.lab.sim.calibration.serving_path import serving
 
     print("loading the model ...", file=sys.stderr, flush=True)
     with serving(["--quiet", *arguments_of(options)]) as url:

@@ -18,9 +18,9 @@ from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from chairlift.bench.request_writer import MakePrompt
-    from chairlift.bench.result import BenchResult
-    from chairlift.bench.target import TargetServer
+    from chairlift.lab.bench.request_writer import MakePrompt
+    from chairlift.lab.bench.result import BenchResult
+    from chairlift.lab.bench.target import TargetServer
 
 HELP = "put a load on a server and measure what its clients see"
 DESCRIPTION = (
@@ -84,7 +84,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.diff is not None:
-        from chairlift.bench.diff import diff
+        from chairlift.lab.bench.diff import diff
 
         print(diff(*options.diff))
         return 0
@@ -98,14 +98,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace) -> "BenchResult":
-    from chairlift.bench.display import Display
-    from chairlift.bench.messages import LoadPlan
-    from chairlift.bench.request_writer import RequestWriter
-    from chairlift.bench.result import summarize
-    from chairlift.bench.run import num_clients
-    from chairlift.bench.run import run as run_load
+    from chairlift.lab.bench.display import Display
+    from chairlift.lab.bench.messages import LoadPlan
+    from chairlift.lab.bench.request_writer import RequestWriter
+    from chairlift.lab.bench.result import summarize
+    from chairlift.lab.bench.run import num_clients
+    from chairlift.lab.bench.run import run as run_load
+    from chairlift.lab.workload.arrivals import parse_arrivals
     from chairlift.telemetry.report import Slo
-    from chairlift.workload.arrivals import parse_arrivals
 
     slo = None if options.slo is None else Slo.parse(options.slo)
     seed, num_warm_up = parsed(options, "seed", whole(0)), parsed(options, "warmup", whole(0, 10**6))
@@ -145,8 +145,8 @@ def _measure(options: argparse.Namespace) -> "BenchResult":
 
 
 def _find(options: argparse.Namespace) -> "tuple[TargetServer, str]":
-    from chairlift.bench.probe import find_peer, find_target
-    from chairlift.bench.target import Address, Api
+    from chairlift.lab.bench.probe import find_peer, find_target
+    from chairlift.lab.bench.target import Address, Api
 
     address = Address.parse(options.url)
     peer = find_peer(address)
@@ -159,8 +159,8 @@ def _find(options: argparse.Namespace) -> "tuple[TargetServer, str]":
 
 
 def _make(options: argparse.Namespace, target: "TargetServer", seed: int) -> "MakePrompt":
-    from chairlift.bench.request_writer import text_prompts, token_prompts
-    from chairlift.bench.target import Api
+    from chairlift.lab.bench.request_writer import text_prompts, token_prompts
+    from chairlift.lab.bench.target import Api
 
     takes_ids = target.api is Api.COMPLETIONS
     if options.prompts == "ids" and not takes_ids:
@@ -174,7 +174,7 @@ def _make(options: argparse.Namespace, target: "TargetServer", seed: int) -> "Ma
 
 
 def _about(options: argparse.Namespace, target: "TargetServer", adapters: Sequence[str]) -> dict[str, Any]:
-    from chairlift.bench.diff import MUST_MATCH
+    from chairlift.lab.bench.diff import MUST_MATCH
 
     return {
         "chairlift": VERSION,
@@ -187,14 +187,14 @@ def _about(options: argparse.Namespace, target: "TargetServer", adapters: Sequen
 
 
 def _title(result: "BenchResult") -> str:
-    from chairlift.bench.diff import asked
+    from chairlift.lab.bench.diff import asked
 
     about = result.about
     return f"{asked(about)}: {Path(about['workload']).name}, arrivals {about['arrivals']}"
 
 
 def _write(result: "BenchResult", title: str, folder: Path) -> None:
-    from chairlift.bench.page import to_html
+    from chairlift.lab.bench.page import to_html
 
     contents = (result.to_json(), result.to_csv(), to_html(result, title))
     with writing(f"--out {folder}"):
@@ -204,7 +204,7 @@ def _write(result: "BenchResult", title: str, folder: Path) -> None:
 
 
 def _exit_code(result: "BenchResult") -> int:
-    from chairlift.bench.run import INTERRUPTED
+    from chairlift.lab.bench.run import INTERRUPTED
 
     figures = result.figures
     if result.stopped == INTERRUPTED:

@@ -13,9 +13,9 @@ from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.config.settings import Settings
-    from chairlift.contest.files import ContestLog
-    from chairlift.contest.outcome import ContestOutcome, ContestRun
-    from chairlift.contest.requests import ContestRequest
+    from chairlift.lab.contest.files import ContestLog
+    from chairlift.lab.contest.outcome import ContestOutcome, ContestRun
+    from chairlift.lab.contest.requests import ContestRequest
 
 HELP = "run the llm-serving contest's load client, counting lost requests"
 DESCRIPTION = (
@@ -97,10 +97,10 @@ def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
     from chairlift.build import let_threads_sleep
 
     let_threads_sleep()
-    from chairlift.contest.accuracy import NUM_PROMPTS, ContestSubject, ServedContestSubject
-    from chairlift.contest.objects import add_objects
-    from chairlift.verify.opened import PromptSpec
-    from chairlift.verify.store import against_folder, save
+    from chairlift.lab.contest.accuracy import NUM_PROMPTS, ContestSubject, ServedContestSubject
+    from chairlift.lab.contest.objects import add_objects
+    from chairlift.lab.verify.opened import PromptSpec
+    from chairlift.lab.verify.store import against_folder, save
 
     if options.save is not None:
         check_new(options.save, "--save")
@@ -127,12 +127,11 @@ def _load(options: argparse.Namespace, settings: "Settings") -> int:
     timeout_s = parsed(options, "timeout", positive)
     import uvloop
 
-    from chairlift.bench.probe import find_peer
-    from chairlift.bench.target import Address
-    from chairlift.contest.client import ContestClient
-    from chairlift.contest.files import ContestLog, open_folders, write_files
-    from chairlift.contest.requests import timed_requests
-    from chairlift.contest.route import check_route
+    from chairlift.lab.bench.probe import find_peer
+    from chairlift.lab.bench.target import Address
+    from chairlift.lab.contest.client import ContestClient, check_route
+    from chairlift.lab.contest.files import ContestLog, open_folders, write_files
+    from chairlift.lab.contest.requests import timed_requests
 
     port = settings.port if options.config is not None else _PORT
     address = Address(options.host, parsed(options, "port", whole(1, 65535)) or port)
@@ -159,7 +158,7 @@ def _load(options: argparse.Namespace, settings: "Settings") -> int:
 
 
 def _begin(log: "ContestLog", requests: "list[ContestRequest]", num_cases: int, rate: float) -> None:
-    from chairlift.contest.requests import interval_s
+    from chairlift.lab.contest.requests import interval_s
 
     log.say(f"testcases length is {num_cases}")
     log.say(f"thread_tasks length is {len(requests)}")
@@ -173,7 +172,7 @@ def _last_line(result: "ContestRun") -> str:
 
 
 def _report(result: "ContestRun", paths: tuple[Path, ...]) -> int:
-    from chairlift.contest.client import INTERRUPTED
+    from chairlift.lab.contest.client import INTERRUPTED
 
     for reason, count in result.reasons():
         print(f"chairlift: {count} requests: {reason}", file=sys.stderr)

@@ -23,7 +23,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from chairlift.config.source import load_model_config, locate
+    from chairlift.models.source import load_model_config, locate
 
     model_cfg, target = parsed(options, "model_cfg", existing_path), options.target
     source = locate(options.source, model_cfg=model_cfg)

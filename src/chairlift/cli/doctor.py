@@ -6,9 +6,9 @@ import platform
 from collections.abc import Mapping
 from importlib import metadata
 
-from chairlift.config.source import EMBEDDED_NAME, embedded_path
 from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.source import EMBEDDED_NAME, embedded_path
 
 HELP = "show this machine, versions, and what would be used"
 DESCRIPTION = "Show this machine, what is installed, and what a run here would use."

@@ -4,9 +4,9 @@ import argparse
 import json
 from typing import Any
 
-from chairlift.config.families.family import Family
-from chairlift.config.families.known import FAMILIES
-from chairlift.config.families.tested import BY_TRANSFORMERS, TESTED
+from chairlift.models.families.family import Family
+from chairlift.models.families.known import FAMILIES
+from chairlift.models.families.tested import BY_TRANSFORMERS, TESTED
 
 HELP = "list the model families"
 DESCRIPTION = "List the model families that can be served, the files they are read from and what the tests cover."

@@ -13,9 +13,9 @@ from chairlift.config.options.values import num_bytes, whole
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from chairlift.config.model import ModelConfig
     from chairlift.config.settings import Settings
-    from chairlift.config.source import Source
+    from chairlift.models.source import Source
+    from chairlift.models.spec import ModelConfig
     from chairlift.runner.memory.forecast import Forecast
 
 HELP = "show what a model would take of a device's memory"
@@ -80,8 +80,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_fleet(options: argparse.Namespace) -> int:
     settings = warned_settings(options)
-    from chairlift.tune.fleet import FleetWork, fleet_json, fleet_size, fleet_table
-    from chairlift.tune.targets import Targets
+    from chairlift.lab.tune.fleet import FleetWork, fleet_json, fleet_size, fleet_table
+    from chairlift.lab.tune.targets import Targets
 
     if options.which is not None:
         raise InvalidConfig(
@@ -105,9 +105,9 @@ def _run_fleet(options: argparse.Namespace) -> int:
 
 def _model(settings: "Settings") -> "tuple[Source, ModelConfig]":
     """The weights are not needed, only their description."""
-    from chairlift.config.fallback.limits import check_fallback
-    from chairlift.config.hf import load_hf
-    from chairlift.config.source import Source, find_source, load_model_config
+    from chairlift.models.fallback import check_fallback
+    from chairlift.models.files.hf import load_hf
+    from chairlift.models.source import Source, find_source, load_model_config
 
     path = Path(settings.model or "").expanduser()
     if path.suffix.lower() == ".json" and path.is_file():

@@ -22,8 +22,8 @@ from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.build import ResolvedModel
-    from chairlift.verify.opened import PromptSpec
-    from chairlift.verify.report import VerifyReport
+    from chairlift.lab.verify.opened import PromptSpec
+    from chairlift.lab.verify.report import VerifyReport
 
 HELP = "check logits against references, batches or a stored run"
 DESCRIPTION = """\
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
     let_threads_sleep()
     model = warned_model(settings) if options.url is None else None
-    from chairlift.verify.opened import PromptSpec
+    from chairlift.lab.verify.opened import PromptSpec
 
     spec = PromptSpec(
         prompts=None if options.prompts is None else gather([], options.prompts),
@@ -104,20 +104,20 @@ def _verify(
     """model: None: that of --url"""
     adapters = tuple(dict.fromkeys(options.adapters))
     if options.against == "reference":
-        from chairlift.verify.reference import against_reference
+        from chairlift.lab.verify.reference import against_reference
 
         assert model is not None
         return against_reference(model, spec, watch)
     if options.against == "batch":
         if model is None:
-            from chairlift.verify.batch_served import against_served_batch
+            from chairlift.lab.verify.batch_served import against_served_batch
 
             return against_served_batch(options.url, options.control_url, is_exact, spec, watch, adapters)
-        from chairlift.verify.batch import against_batch
+        from chairlift.lab.verify.batch import against_batch
 
         return against_batch(model, spec, watch)
-    from chairlift.verify.store import against_folder, save
-    from chairlift.verify.subject import LocalSubject, ServedSubject
+    from chairlift.lab.verify.store import against_folder, save
+    from chairlift.lab.verify.subject import LocalSubject, ServedSubject
 
     watch("loading", 0, 0)
     subject = ServedSubject(options.url, options.logits, adapters) if model is None else LocalSubject(model)

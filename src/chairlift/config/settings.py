@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from chairlift.config.consistent import check_consistent
-from chairlift.config.hf import AUTO, DTYPES, MODEL_IMPLS
+from chairlift.config.model_words import AUTO, DTYPES, MODEL_IMPLS
 from chairlift.config.options.presets import NONE, PRESETS, contents
 from chairlift.config.options.rules import rule_text
 from chairlift.config.options.scaling import MAX_REPLICAS, scaling_text

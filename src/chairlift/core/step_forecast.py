@@ -6,11 +6,24 @@ The line is fitted to the last steps, older ones counting less. Like steps compu
 have what is not linear: padding, other kernels, noise. A step unlike all before is forecast to take no time.
 """
 
+from bisect import bisect_right
 from collections import deque
 from operator import itemgetter
 from typing import NamedTuple
 
 from chairlift.core.plan import StepPlan
+
+StepTimes = tuple[tuple[int, float], ...]  # (tokens, seconds), tokens rising; past the last the last slope goes on
+
+
+def seconds_at(times: StepTimes, num_tokens: int) -> float:
+    """Fewer tokens than the table has take as long as its first."""
+    if len(times) == 1 or num_tokens <= times[0][0]:
+        return times[0][1]
+    above = min(bisect_right(times, (num_tokens, float("inf"))), len(times) - 1)
+    (low, low_s), (high, high_s) = times[above - 1], times[above]
+    return low_s + (high_s - low_s) * (num_tokens - low) / (high - low)
+
 
 _MEMORY = 256  # steps that count in the line
 _RECENT = 16  # like steps whose least ratio counts

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import count
 
-from chairlift.config.embedding.declared import EmbeddingConfig
 from chairlift.core.attributes import Attributes
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.limits import Limits
@@ -11,6 +10,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.live.wire.shared_switchboard import SharedSwitchboard
 from chairlift.local.completing import raise_failure
 from chairlift.local.outputs import EmbeddingOutput, EmbeddingRequestOutput, ScoringOutput, ScoringRequestOutput
+from chairlift.models.embedding.declared import EmbeddingConfig
 from chairlift.text.embedding.texts import EmbeddingTexts, Framed
 from chairlift.text.embedding.vectors import Vectors, check_dimensions, similarities, vectors_of
 from chairlift.text.prompt_forms import read_texts

@@ -7,9 +7,9 @@ is ignored with a warning, or one that is refused with what to use instead.
 from collections.abc import Mapping
 from typing import Any
 
-from chairlift.config.embedding.declared import POOLING
 from chairlift.config.options.foreign.table import BY_NAME
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.embedding.declared import POOLING
 
 # Values of ours for values of vLLM's.
 _VALUES: dict[str, dict[Any, Any]] = {

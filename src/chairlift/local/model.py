@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypedDict
 
 from chairlift.build import ResolvedModel, adapter_registry, assemble, find_model, load
-from chairlift.config.model import SamplingDefaults
 from chairlift.config.options.resolve import resolve
 from chairlift.config.options.values import did_you_mean
 from chairlift.config.settings import Settings
@@ -28,6 +27,7 @@ from chairlift.local.completing import MakeStream, Stream
 from chairlift.local.embeddings import Embedding
 from chairlift.local.keywords import own_options
 from chairlift.local.tokenizer import NamedTokenizer
+from chairlift.models.spec import SamplingDefaults
 from chairlift.text.chat import render
 from chairlift.text.detokenize import last_bytes
 from chairlift.text.find import load_tokenizer
@@ -131,7 +131,7 @@ class LocalModel:
         if self._shared.is_closed:
             return
         self._shared.close()
-        from chairlift.runner.memory.release import release_memory
+        from chairlift.runner.memory.freed import release_memory
 
         release_memory()
 

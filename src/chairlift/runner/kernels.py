@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.adapters.model import AdaptedModel, HostSlots, adapted
 from chairlift.runner.adapters.store import AdapterStore
-from chairlift.runner.cuda.flashinfer.kernels import FlashKernels, why_not_flashinfer
-from chairlift.runner.cuda.start.toolchain import why_not_triton_compiles
+from chairlift.runner.cuda.attention.flashinfer import FlashKernels, why_not_flashinfer
+from chairlift.runner.cuda.start.compiler import why_not_triton_compiles
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine import hardware

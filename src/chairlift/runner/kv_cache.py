@@ -3,9 +3,13 @@
     keys[layer], values[layer]: [num_blocks, kv_heads, block_size, head_dim]; of int8 head_dim + 4: bytes, then a scale
     tokens: [num_blocks, block_size], the ids computed there; written by runners that read them
 
-Where layers form groups (`config/kv_groups.py`), those with the same place in their groups have the same tensors.
+Where layers form groups (`models/kv_groups.py`), those with the same place in their groups have the same tensors.
 
 Always: every value is finite until the model itself writes something else. Knows nothing of requests.
+
+The host memory that blocks are swapped to, as bytes: for what travels between engines.
+
+a piece of n blocks: n rows of the first tensor, n of the second, ...
 """
 
 from collections.abc import Sequence
@@ -16,11 +20,38 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.config.kv_groups import KvGroups, kv_groups
-from chairlift.config.model import AttentionSpec, ModelConfig
+from chairlift.core.ids import BlockId
 from chairlift.core.plan import BlockCopy
-from chairlift.runner.host_blocks import HostBlocks
+from chairlift.models.kv_groups import KvGroups, kv_groups
+from chairlift.models.spec import AttentionSpec, ModelConfig
 from chairlift.runner.machine.to_device import to_device
+
+
+class HostBlocks:
+    """A `HostMemory`."""
+
+    def __init__(self, tensors: Sequence[NDArray[np.uint8]], layout: str) -> None:
+        """tensors: [num_host_blocks, bytes] each."""
+        self._tensors = tensors
+        self.layout = layout
+        self.block_bytes = sum(tensor.shape[1] for tensor in tensors)
+
+    def read(self, blocks: Sequence[BlockId], target: memoryview) -> None:
+        places = np.array(blocks, np.int64)
+        for tensor, rows in self._cut(np.frombuffer(target, np.uint8), len(blocks)):
+            np.take(tensor, places, axis=0, out=rows, mode="clip")  # without the copy that other modes make
+
+    def write(self, blocks: Sequence[BlockId], source: memoryview) -> None:
+        places = np.array(blocks, np.int64)
+        for tensor, rows in self._cut(np.frombuffer(source, np.uint8), len(blocks)):
+            tensor[places] = rows
+
+    def _cut(self, piece: NDArray[np.uint8], count: int) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+        """Each tensor with its rows of the piece."""
+        ends = np.cumsum([count * tensor.shape[1] for tensor in self._tensors])
+        parts = np.split(piece, ends)[:-1]
+        return [(tensor, part.reshape(count, -1)) for tensor, part in zip(self._tensors, parts, strict=True)]
+
 
 Moves = Sequence[BlockCopy] | NDArray[np.int32]  # (source, target) each
 _SCALE_BYTES = 4  # of a head of int8: a float behind its bytes

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from chairlift.config.model import LayerSpec, ModelConfig
+from chairlift.models.spec import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import Cache, KvCache
 from chairlift.runner.ops import Attention, Batch, Experts, Norm, Ops, Weight
 

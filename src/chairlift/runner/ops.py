@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec, ExpertsSpec, FeedForwardSpec
+from chairlift.models.spec import AttentionSpec, ExpertsSpec, FeedForwardSpec
 from chairlift.runner.sampling.table import Samples
 
 

@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from chairlift.config.model import QueryGrowth, RopeScaling, Rotation
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.spec import QueryGrowth, RopeScaling, Rotation
 
 
 def rotation_table(rotation: Rotation | None, head_dim: int, max_len: int, dtype: torch.dtype) -> Tensor:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import EngineUnavailable, InvalidConfig, InvalidRequest
 from chairlift.core.limits import cache_bound, context_len
 from chairlift.live.adapters.registry import Adapter, AdapterRegistry
 from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.messages import EngineInfo
+from chairlift.models.spec import ModelConfig
 from chairlift.server.admission.bounds import Load
 from chairlift.server.encoder import Encoder, TokenLimit
 from chairlift.server.request_log.log import RequestLog

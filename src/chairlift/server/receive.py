@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
-from chairlift.server.admission.bodies import SMALL, begin_body
+from chairlift.server.admission.bodies import SMALL, begin_body, check_values
 from chairlift.server.admission.bounds import Load
-from chairlift.server.admission.json_values import check_values
 
 T = TypeVar("T")
 

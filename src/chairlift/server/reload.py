@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from chairlift.config.adapters.limits import AdapterLimit, AdapterLimits, read_adapter_limits
 from chairlift.config.keys import ApiKey, ApiKeys
 from chairlift.config.options.reload import CHANGEABLE, reload
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
+from chairlift.models.adapters.limits import AdapterLimit, AdapterLimits, read_adapter_limits
 from chairlift.server.admission.access import keys_of
 
 _KEYS = "api_keys"  # among `changed`, when keys came, went or have other limits

@@ -30,7 +30,7 @@ from chairlift.live.wire.link import Link
 from chairlift.serving import process_setup
 from chairlift.serving.addresses import split, tcp
 from chairlift.serving.banner import say
-from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.process_setup import RunFolder
 from chairlift.telemetry.log_lines import set_up_logging
 
 _TELL_S = 1.0

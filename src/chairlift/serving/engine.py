@@ -15,7 +15,7 @@ from chairlift.server.reload import in_force
 from chairlift.serving import process_setup
 from chairlift.serving.banner import say, summary
 from chairlift.serving.fingerprint import has_known_fingerprint
-from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.process_setup import RunFolder
 from chairlift.serving.share import share_of
 from chairlift.telemetry.log_lines import set_up_logging
 

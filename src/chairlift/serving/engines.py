@@ -7,7 +7,7 @@ from chairlift.build import ResolvedModel
 from chairlift.live.processes.child import Child
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.serving.engine import engine_main
-from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.process_setup import RunFolder
 
 
 class Engines:

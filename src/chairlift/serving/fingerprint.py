@@ -7,7 +7,7 @@ the model has changed on the disk, and the server says so.
 import os
 from pathlib import Path
 
-from chairlift.live.processes.locks import locked
+from chairlift.live.processes.heartbeat import locked
 from chairlift.serving.banner import say
 
 

@@ -23,7 +23,7 @@ from chairlift.live.shared_memory.rate_limits import RateLimits
 from chairlift.runner.memory.malloc import return_large_blocks
 from chairlift.server.reload import adapters_in_force, in_force, keys_in_force
 from chairlift.serving import process_setup
-from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.process_setup import RunFolder
 from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.spans import Spans

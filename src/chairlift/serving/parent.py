@@ -31,7 +31,7 @@ from chairlift.serving.engines import Engines
 from chairlift.serving.front_end import front_end_main
 from chairlift.serving.members import members_main
 from chairlift.serving.placing.process import find_ray, placement_main
-from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.process_setup import RunFolder
 from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.spans import check_endpoint

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from chairlift.build import ResolvedModel, let_threads_sleep
 from chairlift.config.settings import Settings
-from chairlift.live.processes.locks import locked
-from chairlift.serving.run_folder import RunFolder
+from chairlift.live.processes.heartbeat import locked
+from chairlift.serving.process_setup import RunFolder
 
 _CPU_SHARE = 4  # of free memory, a quarter is for KV blocks, of all replicas together
 

@@ -12,24 +12,14 @@ from typing import Any, Union, get_args, get_type_hints
 
 import msgspec
 
+from chairlift.config.scheduler import Rules
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.policy import Service
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.score import TokenScore
 
 VERSION = 2
-
-
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """Scheduling rules, as the command line names them."""
-
-    policy: str = "fcfs"
-    prefill: str = "mixed"
-    admission: str = "prompt"
-    preemption: Preemption = Preemption()
-    prefix_cache: bool = True
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="trace"):

@@ -1,4 +1,8 @@
-"""Files that processes map to memory, made so that writing to them cannot fail.
+"""Files of a server's own: those that processes map to memory, and private ones with prompts.
+
+Files with prompts: for the server's own user alone, whatever the umask.
+
+Files that processes map to memory, made so that writing to them cannot fail.
 
 Always: every byte is allocated on the disk from the start. A byte allocated at its first write ends the writing process
 (SIGBUS) when the disk is full.
@@ -8,12 +12,27 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig
+
+
+def create_private(path: Path) -> FileIO:
+    """Opens for writing from the beginning; an existing file becomes private too. Raises `OSError`."""
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    file = FileIO(number, "wb")
+    try:
+        if stat.S_ISREG(os.fstat(number).st_mode):  # not a terminal or a pipe
+            os.fchmod(number, 0o600)
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def make_mapped(path: Path, size: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from chairlift.config.scheduler import Rules
 from chairlift.config.version import VERSION as RELEASE
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted, Embedded, Event, Preempted, Queued, RuleFailed, Shrunk
@@ -20,7 +21,6 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policy import Service
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.telemetry.digest import digest
 from chairlift.telemetry.lines import (
     AbortLine,
     Add,
@@ -32,10 +32,10 @@ from chairlift.telemetry.lines import (
     Leave,
     Plan,
     RollBack,
-    Rules,
     line_of,
 )
-from chairlift.telemetry.private_file import create_private
+from chairlift.telemetry.mapped import create_private
+from chairlift.telemetry.trace import digest
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 1.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-from chairlift.report.text import columns, line
+from chairlift.telemetry.columns import columns, line
 from chairlift.telemetry.slo import EVERY, parse_slo_limits
 
 MAX_USERS_SHOWN = 10

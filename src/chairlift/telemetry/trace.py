@@ -3,8 +3,10 @@
 Always: an error names its line. A last line without its end, as a killed process leaves it, is skipped.
 """
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
@@ -12,8 +14,35 @@ import msgspec
 from chairlift.core.attributes import Attributes
 from chairlift.core.errors import ChairliftError, InvalidConfig
 from chairlift.core.params import SamplingParams
+from chairlift.core.plan import StepPlan
 from chairlift.core.request import Request
-from chairlift.telemetry.lines import VERSION, WRITTEN, Add, AnyLine, Header, read
+from chairlift.telemetry.lines import VERSION, WRITTEN, Add, AnyLine, Header, Input, Plan, read
+from chairlift.telemetry.report import Report, Slo
+from chairlift.telemetry.timeline import Timeline
+
+
+def digest(plan: StepPlan) -> str:
+    """A digest of a plan, to show that a replay plans the same.
+
+    Of a decode it covers only the block written to: the others were covered when they were written or shared.
+    """
+    numbers = array("q", (plan.step, plan.num_tokens, plan.num_decodes, len(plan.chunks)))
+    for index, chunk in enumerate(plan.chunks):
+        first = chunk.num_blocks - 1 if index < plan.num_decodes else 0
+        numbers.extend((chunk.request.id, chunk.start, chunk.count, chunk.num_tokens, chunk.num_blocks))
+        numbers.extend(chunk.blocks[first : chunk.num_blocks])
+        numbers.append(len(chunk.samples))
+        numbers.extend(request.id for request in chunk.samples)
+        if chunk.drafts:
+            numbers.extend((-len(chunk.drafts), *chunk.drafts))  # no request or count is negative
+    for index, (chunk, table) in enumerate(zip(plan.chunks, plan.window_tables, strict=False)):
+        num_covered = len(table) // chunk.num_blocks if index < plan.num_decodes else len(table)
+        numbers.extend(table[len(table) - num_covered :])
+    for moves in (plan.copies, plan.swap_outs, plan.swap_ins):
+        numbers.append(len(moves))
+        for move in moves:
+            numbers.extend(move)
+    return blake2b(numbers.tobytes(), digest_size=8).hexdigest()
 
 
 class Trace:
@@ -93,3 +122,16 @@ def _attributes(line: Add) -> Attributes:
         return msgspec.convert(line.attributes, Attributes)
     except msgspec.ValidationError as error:
         raise InvalidConfig(f"the trace's attributes of request {line.requests[0]}: {error}") from error
+
+
+def summarize(trace: Trace, slo: Slo | None = None) -> Report:
+    """The figures of a recorded run from its trace, equal to those of the run itself."""
+    timeline = Timeline()
+    for line in trace:
+        if not isinstance(line, Input):
+            timeline.add(line)
+        elif isinstance(line, Add):
+            timeline.added(samples_of(line), line.at - (line.delay_s or 0.0))
+        elif isinstance(line, Plan) and line.step is not None:
+            timeline.stepped(line.num_decoding, line.blocks, line.blocks_saved)
+    return timeline.report(slo)

@@ -11,12 +11,11 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import LlmServing, Settings
-from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
-from chairlift.text.find import load_tokenizer
-from chairlift.text.fit import why_unfit
+from chairlift.models.source import Source
+from chairlift.models.spec import ModelConfig
+from chairlift.text.find import load_tokenizer, why_unfit
 from chairlift.text.tokenizer import Tokenizer
 
 _Load = Callable[[Path | None], Tokenizer]  # None: the model's own

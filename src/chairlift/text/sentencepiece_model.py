@@ -8,8 +8,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from chairlift.config.protobuf import Field, fields
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.files.protobuf import Field, fields
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.bench.target import Address
 from chairlift.cli.main import main
 from chairlift.core.errors import InvalidConfig
+from chairlift.lab.bench.target import Address
 from fakes.tiny_model import write_tiny_model
 
 
@@ -95,7 +95,7 @@ def test_the_port_is_the_flag_s_or_the_file_s(
         raise InvalidConfig(f"asked {address.host}:{address.port}")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("chairlift.bench.probe.find_peer", refuse)
+    monkeypatch.setattr("chairlift.lab.bench.probe.find_peer", refuse)
     Path("llama.yaml").write_text("serving_config: {server_port: 9}\ntokenizer: {vocab_file: nowhere.model}")
     assert main(["contest", "-X", "1", "-T", "1", "--data", str(data), *arguments]) == 2
     said = capsys.readouterr().err

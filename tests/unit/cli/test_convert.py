@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from chairlift.cli.main import main
-from chairlift.config.source import load_model_config, locate
+from chairlift.models.source import load_model_config, locate
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights import convert
 from chairlift.runner.weights.assemble import build_model

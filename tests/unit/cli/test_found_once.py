@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chairlift.cli.main import main
-from chairlift.config import source
+from chairlift.models import source
 from fakes.tiny_model import write_tiny_model
 
 ENGINE = ("--kernels", "torch", "--dtype", "float32", "--threads", "1", "--max-model-len", "256", "--max-running", "4")

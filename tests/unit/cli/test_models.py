@@ -7,12 +7,12 @@ import pytest
 
 from chairlift.cli.main import main
 from chairlift.cli.models import as_markdown
-from chairlift.config.families.known import FAMILIES
-from chairlift.config.families.tested import BY_TRANSFORMERS, TESTED
-from unit.config.families_tested import by_transformers, found
+from chairlift.models.families.known import FAMILIES
+from chairlift.models.families.tested import BY_TRANSFORMERS, TESTED
+from unit.models.families_tested import by_transformers, found
 
 DOCS = Path(__file__).parents[3] / "docs"
-MAKE = "PYTHONPATH=src:tests python -m unit.config.families_tested"
+MAKE = "PYTHONPATH=src:tests python -m unit.models.families_tested"
 
 
 def test_the_table_says_what_the_tests_cover() -> None:

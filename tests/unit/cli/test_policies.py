@@ -4,7 +4,7 @@ import pytest
 
 from chairlift.cli.main import main
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
-from chairlift.core.routing.known import ROUTERS
+from chairlift.core.routing.rules import ROUTERS
 
 
 def test_every_rule_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:

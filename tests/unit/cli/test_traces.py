@@ -99,7 +99,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 
 TIRED = """
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 
 class Tired(Fcfs):
     def __init__(self, after: int = 200) -> None:

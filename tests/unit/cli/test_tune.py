@@ -75,7 +75,7 @@ def test_a_failed_real_run_keeps_what_was_found(
         raise ChairliftError("out of memory")
 
     monkeypatch.setattr("chairlift.cli.lab.tune._why_not", lambda profile, model: "")
-    monkeypatch.setattr("chairlift.tune.verify.carry_out", fails)
+    monkeypatch.setattr("chairlift.lab.tune.verify.carry_out", fails)
     given = ("--workload", LENGTHS, "--profile", "h200-llama2-7b", "--minutes", "0.02", "--out", str(tmp_path / "out"))
     assert main(["tune", *given, "--arrivals", "none"]) == 0
     assert "Nothing was measured: a real run failed: out of memory." in (tmp_path / "out" / "tune.md").read_text()

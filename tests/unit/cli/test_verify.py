@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.main import main
+from chairlift.lab.verify.opened import OpenedModel
 from chairlift.runner.start import choices
-from chairlift.verify.opened import OpenedModel
 from fakes.row_dependent import RowDependentOps
 from fakes.tiny_model import write_tiny_model
 

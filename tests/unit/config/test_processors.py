@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.bench.run import num_clients
 from chairlift.config import processors
 from chairlift.config.processors import num_processors
+from chairlift.lab.bench.run import num_clients
 
 
 @pytest.fixture

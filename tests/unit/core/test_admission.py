@@ -5,9 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from chairlift.core.admission.peak import Peak
-from chairlift.core.admission.prompt import PromptFits
-from chairlift.core.admission.reserve import Reserve
+from chairlift.core.admission import Peak, PromptFits, Reserve
 from chairlift.core.events import Admitted, Preempted
 from chairlift.core.limits import Limits
 from chairlift.core.policy import Admission, MemoryView

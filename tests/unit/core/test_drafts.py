@@ -13,7 +13,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.packed import packed
 from chairlift.core.plan import Sampled, StepPlan, StepResult
 from chairlift.core.policies.fair_share import FairShare
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Policy, RequestView
 from chairlift.core.request import FinishReason, Request, State
 from chairlift.core.scheduling.invariants import check

@@ -9,12 +9,11 @@ from chairlift.core.ids import RequestId
 from chairlift.core.late_planning import AT_ONCE
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import RunnerFailed, RunnerFull
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.sim.clock import VirtualClock
-from chairlift.sim.cost import CostModel
-from chairlift.sim.runner import SimRunner
+from chairlift.lab.sim.cost import CostModel
+from chairlift.lab.sim.runner import SimRunner, VirtualClock
 from fakes.clocks import CountingClock
 from fakes.ledger import LedgerRunner
 from fakes.planning import PlansAtOnce

@@ -7,8 +7,8 @@ import pytest
 from chairlift.core.events import Admitted, Preempted, Queued, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policies.mlfq import Mlfq
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Policy
 from fakes.request_views import drain, running_view, view, wait
 from fakes.requests import make_request

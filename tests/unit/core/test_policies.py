@@ -11,16 +11,11 @@ from typing import Any
 import pytest
 
 from chairlift.core.ids import RequestId
-from chairlift.core.policies.deadline import Deadline
 from chairlift.core.policies.fair_share import FairShare
-from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policies.in_turn import InTurn
 from chairlift.core.policies.known import POLICIES
-from chairlift.core.policies.longest_first import LongestFirst
 from chairlift.core.policies.longest_prefix import LongestPrefix
-from chairlift.core.policies.priority import Priority
-from chairlift.core.policies.ranked import Ranked
-from chairlift.core.policies.shortest_first import ShortestFirst
+from chairlift.core.policies.rankings import Deadline, Fcfs, LongestFirst, Priority, Ranked, ShortestFirst
 from chairlift.core.policies.similar_length import SimilarLength
 from chairlift.core.policy import Policy, RequestView
 from chairlift.core.scheduling.queue import Rank

@@ -8,14 +8,16 @@ import pytest
 from chairlift.core.events import Admitted, Preempted, Token
 from chairlift.core.limits import Limits
 from chairlift.core.policy import Allowance, Prefill, StepView
-from chairlift.core.prefill.after_preempt import WaitAfterPreempt
-from chairlift.core.prefill.batched_prefill import BatchedPrefill
-from chairlift.core.prefill.decode_first import DecodeFirst
-from chairlift.core.prefill.delay import Delay
-from chairlift.core.prefill.mixed import Mixed
-from chairlift.core.prefill.prefill_first import PrefillFirst
-from chairlift.core.prefill.static import Static
-from chairlift.core.prefill.timed import Timed
+from chairlift.core.prefill import (
+    BatchedPrefill,
+    DecodeFirst,
+    Delay,
+    Mixed,
+    PrefillFirst,
+    Static,
+    Timed,
+    WaitAfterPreempt,
+)
 from fakes.requests import make_request
 from fakes.world import World
 

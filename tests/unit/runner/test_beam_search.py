@@ -6,7 +6,7 @@ import torch
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.wire.switchboard import Switchboard
 from chairlift.runner.kv_cache import KvCache

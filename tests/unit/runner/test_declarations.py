@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ExpertsSpec, LayerSpec, ModelConfig
+from chairlift.lab.verify import dense
+from chairlift.lab.verify.output import Logits
+from chairlift.models.spec import ExpertsSpec, LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder, Model
 from chairlift.runner.native.ops import NativeOps, available
@@ -15,8 +17,6 @@ from chairlift.runner.native.tape import TapedDecoder
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
-from chairlift.verify import dense
-from chairlift.verify.output import Logits
 from fakes.declarations import MAX_LEN, DrawnTensors, random_declaration
 from unit.runner.twins import CPU, chunk, random_tokens, request, run, shuffled_tables
 

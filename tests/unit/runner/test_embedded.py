@@ -6,21 +6,21 @@ import pytest
 import torch
 import transformers
 
-from chairlift.config.gguf.header import read_header
-from chairlift.config.model import HF_NAMES
 from chairlift.config.settings import Settings
-from chairlift.config.source import EMBEDDED_NAME, Source, embedded_path, load_model_config
-from chairlift.config.tensors import expected_parts
 from chairlift.core.engine import Engine
 from chairlift.core.events import Token
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.files.gguf.header import read_header
+from chairlift.models.source import EMBEDDED_NAME, Source, embedded_path, load_model_config
+from chairlift.models.spec import HF_NAMES
+from chairlift.models.tensors import expected_parts
 from chairlift.runner.start.load import Loaded, load_runner
 from chairlift.runner.weights.gguf import GgufTensors
-from chairlift.runner.weights.order import in_order
+from chairlift.runner.weights.source import in_order
 from chairlift.text.find import load_tokenizer
 from fakes.clocks import CountingClock
 

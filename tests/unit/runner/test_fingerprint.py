@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from chairlift.config.settings import Settings
-from chairlift.config.source import Source, load_model_config
+from chairlift.models.source import Source, load_model_config
 from chairlift.runner.native.ops import available
 from chairlift.runner.start.load import load_runner
 from fakes.tiny_model import write_tiny_model

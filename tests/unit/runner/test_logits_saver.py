@@ -15,11 +15,11 @@ from chairlift.core.events import Finished, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import FinishReason, Request
+from chairlift.lab.verify.cases import greedy, requests_of
+from chairlift.lab.verify.drive import OtherDepth
+from chairlift.lab.verify.opened import OpenedModel
 from chairlift.runner.logits_saver import LogitsSaver
 from chairlift.telemetry.logit_files import FOLDER, prefix_digest, read, read_index
-from chairlift.verify.cases import greedy, requests_of
-from chairlift.verify.drive import OtherDepth
-from chairlift.verify.opened import OpenedModel
 from fakes.tiny_model import write_tiny_model
 
 ONE, TWO = RequestId(1), RequestId(2)

@@ -4,11 +4,11 @@ bit: in chunked prompts, decodes past the window, prefix hits, preemption with a
 import pytest
 import torch
 
-from chairlift.config.kv_groups import kv_groups
 from chairlift.core.events import Forked, Preempted
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import BlockCopy
 from chairlift.core.scheduling.preemption import Preemption
+from chairlift.models.kv_groups import kv_groups
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.model import Model
 from chairlift.runner.native.ops import NativeOps, available

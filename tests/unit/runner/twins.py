@@ -9,12 +9,12 @@ import torch
 import transformers
 from torch.overrides import TorchFunctionMode
 
-from chairlift.config.hf import load_hf
-from chairlift.config.model import ModelConfig
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
+from chairlift.models.files.hf import load_hf
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder, Model
 from chairlift.runner.torch.batching import batch_of

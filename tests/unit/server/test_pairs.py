@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from chairlift.config.embedding.declared import RERANK, AnswerTokens, EmbeddingConfig
 from chairlift.core.errors import InvalidRequest
+from chairlift.models.embedding.declared import RERANK, AnswerTokens, EmbeddingConfig
 from chairlift.server.embedding import exchange
 from chairlift.server.embedding.exchange import Exchange
 from chairlift.server.encoder import Encoder, TokenLimit

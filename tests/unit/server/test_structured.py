@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from chairlift.config.model import SamplingDefaults
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
+from chairlift.models.spec import SamplingDefaults
 from chairlift.server.openai.fields import read
 from chairlift.server.openai.params import chat_params, given_params
 from chairlift.server.openai.requests import ChatRequest

@@ -19,7 +19,7 @@ from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.curve import Curve
 from chairlift.serving.agent import agent_main
 from chairlift.serving.members import members_main
-from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.process_setup import RunFolder
 from fakes.heard import Heard, joined
 from fakes.ledger_process import POISON, Restarted, note_at
 from fakes.patience import until

@@ -9,7 +9,7 @@ from chairlift.build import ResolvedModel, find_model
 from chairlift.config.settings import Settings
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.gpu import SHARE
-from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.process_setup import RunFolder
 from chairlift.serving.share import share_of
 
 

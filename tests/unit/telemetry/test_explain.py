@@ -8,7 +8,7 @@ import pytest
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.policies.longest_first import LongestFirst
+from chairlift.core.policies.rankings import LongestFirst
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.telemetry.breakdown import DECODE, PREEMPTED, PROMPT, QUEUED, RECOMPUTED, break_down, slowest
 from chairlift.telemetry.explain import in_words

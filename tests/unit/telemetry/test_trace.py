@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from chairlift.config.scheduler import Rules
 from chairlift.core import events
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import BlockId, RequestId
@@ -14,12 +15,10 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import FinishReason
 from chairlift.core.score import TokenScore
-from chairlift.telemetry.digest import digest
-from chairlift.telemetry.lines import WRITTEN, Add, Commit, Input, Plan, Rules, line_of, read
+from chairlift.telemetry.lines import WRITTEN, Add, Commit, Input, Plan, line_of, read
 from chairlift.telemetry.recorder import Recorder
-from chairlift.telemetry.summary import summarize
 from chairlift.telemetry.timeline import Timeline
-from chairlift.telemetry.trace import Trace, samples_of
+from chairlift.telemetry.trace import Trace, digest, samples_of, summarize
 from fakes.drafts import RandomDrafter
 from fakes.requests import make_request, make_samples
 from fakes.traces import record

@@ -7,8 +7,8 @@ import pytest
 
 from chairlift.build import find_model
 from chairlift.config.settings import LlmServing, Settings
-from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.source import Source
 from chairlift.text import agreed
 from chairlift.text.find import load_tokenizer
 from chairlift.text.tokenizer import Tokenizer

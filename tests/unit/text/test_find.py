@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.config.source import Source
+from chairlift.models.source import Source
 from chairlift.text.find import load_tokenizer
 from fakes.ckpt import write_ckpt
 from fakes.small_tokenizer import trained

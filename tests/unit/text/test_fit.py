@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tokenizers import Tokenizer as CoreTokenizer
 
-from chairlift.config.model import ModelConfig
-from chairlift.text.fit import why_unfit
+from chairlift.models.spec import ModelConfig
+from chairlift.text.find import why_unfit
 from chairlift.text.tokenizer import Tokenizer
 from fakes.declarations import random_declaration
 from fakes.small_tokenizer import BOS, EOS, small_tokenizer, trained

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from chairlift.config.source import Source, embedded_path
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.source import Source, embedded_path
 from chairlift.text.find import load_tokenizer
 from chairlift.text.tokenizer import Tokenizer
 from unit.text.vocabularies import byte_level_json, model_file, piece_list

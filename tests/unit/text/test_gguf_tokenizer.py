@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from chairlift.config.source import Source, embedded_path
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.source import Source, embedded_path
 from chairlift.text.chat import render
 from chairlift.text.find import load_tokenizer
 from chairlift.text.gguf_tokenizer import gguf_tokenizer

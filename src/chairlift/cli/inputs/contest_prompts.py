@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from chairlift.cli.inputs.flags import parsed, warn
 from chairlift.cli.inputs.tokenizer import encoder_by
 from chairlift.config.options.values import whole
-from chairlift.workload.encoder import OUTPUT_TOKENS
+from chairlift.lab.workload.encoder import OUTPUT_TOKENS
 
 if TYPE_CHECKING:
     from chairlift.build import ResolvedModel
     from chairlift.config.settings import Settings
-    from chairlift.contest.requests import Prompt
+    from chairlift.lab.contest.requests import Prompt
     from chairlift.text.tokenizer import Tokenizer
 
 
@@ -32,9 +32,9 @@ def gather(
     options: argparse.Namespace, settings: "Settings", num: int, model: "ResolvedModel | None" = None
 ) -> "tuple[list[Prompt], int]":
     """The first `num` prompts, and how many there are. model: that runs here, whose own tokenizer counts then."""
-    from chairlift.contest.requests import prompts_of
-    from chairlift.workload.file import CONTEST, load_items
-    from chairlift.workload.prompts import TextPrompts
+    from chairlift.lab.contest.requests import prompts_of
+    from chairlift.lab.workload.file import CONTEST, load_items
+    from chairlift.lab.workload.prompts import TextPrompts
 
     seed = parsed(options, "seed", whole(0))
     load_encoder = encoder_by(lambda: _tokenizer(settings, model), OUTPUT_TOKENS)
@@ -44,7 +44,7 @@ def gather(
 
 
 def _tokenizer(settings: "Settings", model: "ResolvedModel | None") -> "Tokenizer":
-    from chairlift.config.source import Source, find_source, locate
+    from chairlift.models.source import Source, find_source, locate
     from chairlift.text.find import load_tokenizer
     from chairlift.text.llama2 import find_llama2
 

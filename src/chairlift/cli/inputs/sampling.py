@@ -8,9 +8,9 @@ from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
 
-from chairlift.config.model import SamplingDefaults
 from chairlift.core.param_types import Param
 from chairlift.core.params import PARAMS
+from chairlift.models.spec import SamplingDefaults
 
 _NOT_SHOWN = ("logprobs", "prompt_logprobs", "detokenize")  # by these commands
 _SUGGESTED = tuple(field.name for field in fields(SamplingDefaults))

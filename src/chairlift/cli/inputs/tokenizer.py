@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
+    from chairlift.lab.workload.encoder import PromptEncoder
+    from chairlift.lab.workload.item import Message
     from chairlift.text.tokenizer import Tokenizer
-    from chairlift.workload.encoder import PromptEncoder
-    from chairlift.workload.item import Message
 
 
 def add_tokenizer_flag(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_tokenizer_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def tokenizer_at(named: str | None) -> "Tokenizer":
-    from chairlift.config.source import Source, locate
+    from chairlift.models.source import Source, locate
     from chairlift.text.find import load_tokenizer
     from chairlift.text.llama2 import NAME, llama2_path
 
@@ -38,8 +38,8 @@ def encoder_by(load: "Callable[[], Tokenizer]", output_tokens: int) -> "Callable
 
     @cache
     def load_encoder() -> "PromptEncoder":
+        from chairlift.lab.workload.encoder import PromptEncoder
         from chairlift.text.chat import render
-        from chairlift.workload.encoder import PromptEncoder
 
         tokenizer = load()
 

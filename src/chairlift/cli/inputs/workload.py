@@ -8,11 +8,11 @@ from chairlift.cli.inputs.flags import parsed, positive
 from chairlift.cli.inputs.tokenizer import add_tokenizer_flag, encoder_by, tokenizer_at
 from chairlift.config.options.values import whole
 from chairlift.core.errors import InvalidConfig
-from chairlift.workload.encoder import OUTPUT_TOKENS
+from chairlift.lab.workload.encoder import OUTPUT_TOKENS
 
 if TYPE_CHECKING:
-    from chairlift.sim.profile import Profile
-    from chairlift.workload.item import Item
+    from chairlift.lab.sim.profile import Profile
+    from chairlift.lab.workload.item import Item
 
 
 def add_workload_flags(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def items_from(options: argparse.Namespace) -> "Iterator[Item]":
-    from chairlift.workload.file import load_items
+    from chairlift.lab.workload.file import load_items
 
     if options.workload is None:
         raise InvalidConfig("--workload is missing: a file, contest, or lengths:prompt=N,output=N,count=N")
@@ -65,7 +65,7 @@ def items_from(options: argparse.Namespace) -> "Iterator[Item]":
 
 
 def profile_from(options: argparse.Namespace) -> "Profile":
-    from chairlift.sim.profile import DEFAULT, load_profile
+    from chairlift.lab.sim.profile import DEFAULT, load_profile
 
     profile = load_profile(options.profile or DEFAULT)
     if options.model is not None:

@@ -17,7 +17,7 @@ from chairlift.cli.inputs.flags import (
 from chairlift.core.errors import ChairliftError, InvalidConfig
 
 if TYPE_CHECKING:
-    from chairlift.sim.calibration.serving_path import FirstTokens
+    from chairlift.lab.sim.calibration.serving_path import FirstTokens
 
 HELP = "time a model's steps here, for simulate --profile"
 DESCRIPTION = (
@@ -48,13 +48,13 @@ def run(options: argparse.Namespace) -> int:
     # Host blocks are timed whatever the settings say about preemption.
     model = warned_model(replace(settings, preemption="swap"))
     loaded = load(model)
-    from chairlift.sim.calibration.calibrate import calibrate, profile_of
+    from chairlift.lab.sim.calibration.calibrate import calibrate, profile_of
 
     with progress(_advance, unit=" steps") as watch:
         found = calibrate(loaded.runner, loaded.limits, loaded.num_host_blocks, options.quick, watch)
     profile = profile_of(options.out.stem, model.name, model.config, loaded, found)
+    from chairlift.lab.sim.calibration.serving_path import arrival_of
     from chairlift.serving.parent import num_frontends
-    from chairlift.sim.calibration.serving_path import arrival_of
 
     arrival_s, token_s = arrival_of(profile, found_first)
     profile = replace(profile, arrival_s=arrival_s, arrival_token_s=token_s, frontends=num_frontends(settings))
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _first_tokens(options: argparse.Namespace) -> "FirstTokens":
     """Empty, with a warning, if the model cannot be served."""
-    from chairlift.sim.calibration.serving_path import first_tokens
+    from chairlift.lab.sim.calibration.serving_path import first_tokens
 
     try:
         return first_tokens(arguments_of(options))

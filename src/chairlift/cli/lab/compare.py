@@ -31,8 +31,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from chairlift.sim.comparison.compare import VariantReport, compare, to_json, to_text
-    from chairlift.sim.comparison.vary import parse_vary, variants
+    from chairlift.lab.sim.comparison.compare import VariantReport, compare, to_json, to_text
+    from chairlift.lab.sim.comparison.vary import parse_vary, variants
     from chairlift.telemetry.report import Slo
 
     varied = parse_vary(options.vary)
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
             print(f"chairlift: warning: {row.variant.label}: {failure}; the plain rule replaced it", file=sys.stderr)
     print(json.dumps(to_json(rows)) if options.json else to_text(rows))
     if options.out is not None:
-        from chairlift.sim.comparison.picture import write
+        from chairlift.lab.sim.comparison.picture import write
 
         with writing(options.out):
             paths = write(rows, options.title or _title(options, list(varied)), options.out)

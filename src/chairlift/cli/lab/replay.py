@@ -15,7 +15,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from chairlift.sim.replay.replay import replay
+    from chairlift.lab.sim.replay import replay
     from chairlift.telemetry.trace import Trace
 
     replayed = replay(Trace(options.trace))

@@ -30,10 +30,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     settings = warned_settings(options)
-    from chairlift.sim.fleet.changes import Changes, parse_autoscale, parse_events
-    from chairlift.sim.run import run as simulated
+    from chairlift.lab.sim.fleet.changes import Changes, parse_autoscale, parse_events
+    from chairlift.lab.sim.run import run as simulated
+    from chairlift.lab.workload.arrivals import parse_arrivals
     from chairlift.telemetry.report import Slo
-    from chairlift.workload.arrivals import parse_arrivals
 
     profile = profile_from(options)
     arrivals = parse_arrivals(options.arrivals)

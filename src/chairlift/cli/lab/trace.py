@@ -20,10 +20,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from chairlift.telemetry.chrome import render
-    from chairlift.telemetry.private_file import create_private
+    from chairlift.telemetry.mapped import create_private
     from chairlift.telemetry.report import Slo
-    from chairlift.telemetry.summary import summarize
-    from chairlift.telemetry.trace import Trace
+    from chairlift.telemetry.trace import Trace, summarize
 
     slo = None if options.slo is None else Slo.parse(options.slo)
     trace = Trace(options.trace)

@@ -27,11 +27,11 @@ from chairlift.core.errors import ChairliftError, InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.build import ResolvedModel
-    from chairlift.sim.profile import Profile
-    from chairlift.tune.report import TuneReport
-    from chairlift.tune.search import Search
-    from chairlift.tune.tuning import Tuning
-    from chairlift.tune.verify import Verification
+    from chairlift.lab.sim.profile import Profile
+    from chairlift.lab.tune.report import TuneReport
+    from chairlift.lab.tune.search import Search
+    from chairlift.lab.tune.tuning import Tuning
+    from chairlift.lab.tune.verify import Verification
 
 HELP = "find the settings that suit a workload"
 DESCRIPTION = (
@@ -69,13 +69,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     check_extra("tune", "tune")
     settings = warned_settings(options)
-    from chairlift.tune.evaluate import Work
-    from chairlift.tune.knobs import knobs_of
-    from chairlift.tune.report import TuneReport
-    from chairlift.tune.targets import Targets
-    from chairlift.tune.tuning import Tuning
-    from chairlift.tune.verify import plan
-    from chairlift.workload.arrivals import parse_arrivals
+    from chairlift.lab.tune.evaluate import Work
+    from chairlift.lab.tune.knobs import knobs_of
+    from chairlift.lab.tune.report import TuneReport
+    from chairlift.lab.tune.targets import Targets
+    from chairlift.lab.tune.tuning import Tuning
+    from chairlift.lab.tune.verify import plan
+    from chairlift.lab.workload.arrivals import parse_arrivals
 
     seconds = 60.0 * parsed(options, "minutes", positive)
     ends = time.monotonic() + seconds
@@ -121,7 +121,7 @@ def _profiles(
     if options.profile is None:
         model = warned_model(settings)
         return _calibrated(model, has_threads, seconds), model, unverified
-    from chairlift.sim.profile import load_profile
+    from chairlift.lab.sim.profile import load_profile
 
     profile = load_profile(options.profile)
     if settings.model is None and options.no_verify:
@@ -134,7 +134,7 @@ def _profiles(
 
 def _why_not(profile: "Profile", model: "ResolvedModel") -> str:
     """Why a profile cannot be measured here; empty if it is of this model and machine."""
-    from chairlift.tune.real import device_here, is_same_device
+    from chairlift.lab.tune.real import device_here, is_same_device
 
     if model.name != profile.model:
         return f"the profile is of {profile.model}, and without --model the model here is {model.name}"
@@ -143,8 +143,8 @@ def _why_not(profile: "Profile", model: "ResolvedModel") -> str:
 
 
 def _calibrated(model: "ResolvedModel", has_threads: bool, seconds: float) -> "dict[int, Profile]":
+    from chairlift.lab.tune.real import calibrated, in_own_process
     from chairlift.runner.machine import hardware
-    from chairlift.tune.real import calibrated, in_own_process
 
     counts = [0]
     if hardware.pick_device(model.settings.device).type == "cpu" and not has_threads:
@@ -160,7 +160,7 @@ def _calibrated(model: "ResolvedModel", has_threads: bool, seconds: float) -> "d
 
 def _verify(tuning: "Tuning", verification: "Verification", model: "ResolvedModel") -> str:
     """Why not everything was measured; a failed run does not lose what was found."""
-    from chairlift.tune.verify import carry_out
+    from chairlift.lab.tune.verify import carry_out
 
     try:
         carry_out(verification, model, _say)
@@ -172,7 +172,7 @@ def _verify(tuning: "Tuning", verification: "Verification", model: "ResolvedMode
 
 
 def _conclude(options: argparse.Namespace, found: "TuneReport") -> int:
-    from chairlift.tune.files import write, yaml_of
+    from chairlift.lab.tune.files import write, yaml_of
 
     with writing(options.out):
         paths = write(found, options.out)

@@ -19,7 +19,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     settings = settings_from(options)
-    from chairlift.config.stored import stored_models
+    from chairlift.models.files.stored import stored_models
 
     models = stored_models(settings.download_dir)
     if options.json:

@@ -22,8 +22,8 @@ def run(options: argparse.Namespace) -> int:
     settings = settings_from(options)
     if Path(options.name).expanduser().exists():
         raise InvalidConfig(f"{options.name} is on this machine; serve it as it is: chairlift serve {options.name}")
-    from chairlift.config.hub import Place
-    from chairlift.config.source import locate
+    from chairlift.models.files.hub import Place
+    from chairlift.models.source import locate
 
     source = locate(options.name, place=Place(settings.revision, settings.download_dir))
     files = [source.path] if source.path.is_file() else [path for path in source.path.rglob("*") if path.is_file()]

@@ -20,7 +20,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     settings = settings_from(options)
-    from chairlift.config.stored import remove
+    from chairlift.models.files.stored import remove
 
     for name in options.names:
         print(f"removed {name}, {size(remove(name, settings.download_dir))}")

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from chairlift.bench.probe import answering
-from chairlift.bench.target import Address
 from chairlift.cli.talking.batch_file import BatchRequest, answer_line, problem_line
 from chairlift.core.errors import ChairliftError
+from chairlift.lab.bench.probe import answering
+from chairlift.lab.bench.target import Address
 
 _TIMEOUT_S = 3600.0  # for an answer
 _BUSY = (429, 503)  # refused for now

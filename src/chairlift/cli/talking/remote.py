@@ -4,10 +4,10 @@ import json
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from chairlift.bench.answer import message_of
-from chairlift.bench.probe import answering, find_target
-from chairlift.bench.target import Address, Api
 from chairlift.core.errors import ChairliftError
+from chairlift.lab.bench.answer import message_of
+from chairlift.lab.bench.probe import answering, find_target
+from chairlift.lab.bench.target import Address, Api
 from chairlift.text.responses.reading.events import Content, Reasoning
 from chairlift.text.responses.reading.gathered import Piece
 

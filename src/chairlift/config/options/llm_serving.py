@@ -4,7 +4,7 @@ Always: a file that started llm-serving starts a server here. A key becomes what
 `prefill_batch_size` did nothing while `page_attention` was on, `pa_config` nothing while it was off. What has no effect
 or is misspelt is named in warnings. Static batching becomes the prefill rule `static`, FastServe the policy `mlfq`.
 Weights are those that its model file names. Whether files that it names exist, and what it says of tokens, is judged
-when the model is known (`config/source.py`, `text/agreed.py`).
+when the model is known (`models/source.py`, `text/agreed.py`).
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chairlift.config.ckpt.mindformers import named_checkpoint
 from chairlift.config.fields import shown
+from chairlift.config.mindformers import named_checkpoint
 from chairlift.config.options.values import Parser, boolean, did_you_mean, number, one_of, text, whole
 from chairlift.config.settings import LlmServing
 from chairlift.core.errors import InvalidConfig

@@ -19,10 +19,10 @@ from chairlift.config.options.values import Parser, boolean, did_you_mean, numbe
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policy import Admission, Policy, Prefill
-from chairlift.core.prefill.after_preempt import WaitAfterPreempt
+from chairlift.core.prefill import WaitAfterPreempt
 from chairlift.core.routing import trial as routing_trial
-from chairlift.core.routing.known import ROUTERS
 from chairlift.core.routing.router import Router
+from chairlift.core.routing.rules import ROUTERS
 from chairlift.core.scheduling import trial as scheduling_trial
 
 T = TypeVar("T")
@@ -84,11 +84,12 @@ def rule_text(option: str) -> Parser:
 
 
 def summary(option: str, given: str) -> str:
-    """What a rule does: the first sentence of its module."""
+    """What a rule does: the first sentence of its class, or of its module."""
     name = given.partition(":")[0]
     rule = RULE_KINDS[option].known.get(name)
     module = sys.modules.get(name) if rule is None else inspect.getmodule(rule)
-    paragraph = " ".join((getattr(module, "__doc__", None) or "").partition("\n\n")[0].split())
+    said = vars(rule).get("__doc__") if rule is not None else None
+    paragraph = " ".join((said or getattr(module, "__doc__", None) or "").partition("\n\n")[0].split())
     return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
 
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from chairlift.config.hub import is_name
+from chairlift.config.model_words import is_name
 from chairlift.core.errors import InvalidConfig
 
 Parser = Callable[[object], Any]

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from chairlift.core.ids import RequestId
-from chairlift.core.policies.by_length import check_measure, length_of
+from chairlift.core.policies.rankings import check_measure, length_of
 from chairlift.core.policy import Policy, RequestView
 
 

@@ -9,7 +9,7 @@ from chairlift.core.events import Admitted, Computed, Event, Finished, Preempted
 from chairlift.core.ids import RequestId
 from chairlift.core.ports import Unobserved
 from chairlift.core.request import Request
-from chairlift.core.routing.work import work
+from chairlift.core.routing.replicas import work
 
 
 class QueuedWork(Unobserved):

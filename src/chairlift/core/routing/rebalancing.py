@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from chairlift.core.routing.replicas import work
 from chairlift.core.routing.routing import Routing
-from chairlift.core.routing.work import work
 
 _LEAST_GAP = 8  # steps full of prompts: a request that moves waits for the end of a step there
 _MAX_ROUTED = 16  # requests at a look

@@ -2,6 +2,8 @@
 
 Always: replicas are numbered from 0, and sets of them are the bits of a number. A load is in tokens: those to compute
 before a new request's own, and a share for each running request, whose decodes slow prompts down. Knows no clock.
+
+What computing a text takes, in tokens of a short one: attention makes the tokens of a long text dearer.
 """
 
 import heapq
@@ -126,3 +128,11 @@ def members(bits: int, limit: int = 1 << 30) -> list[int]:
         found.append(low.bit_length() - 1)
         bits ^= low
     return found
+
+
+_CONTEXT = 32_768  # tokens; there a token takes twice as long as at the beginning, as with models of some 8B parameters
+
+
+def work(num_tokens: int) -> int:
+    """Of the first tokens of a text; the difference of two is that of the tokens between."""
+    return num_tokens + num_tokens * num_tokens // (2 * _CONTEXT)

@@ -12,10 +12,9 @@ from chairlift.core.packed import packed
 from chairlift.core.routing.adapter_homes import AdapterHomes
 from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
-from chairlift.core.routing.replicas import Replicas
+from chairlift.core.routing.replicas import Replicas, work
 from chairlift.core.routing.router import Asked, Router
-from chairlift.core.routing.rules.least_loaded import LeastLoaded
-from chairlift.core.routing.work import work
+from chairlift.core.routing.rules import LeastLoaded
 
 
 class Routing:

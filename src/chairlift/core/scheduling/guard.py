@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from chairlift.core.admission.prompt import PromptFits
+from chairlift.core.admission import PromptFits
 from chairlift.core.ids import RequestId
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Admission, Allowance, MemoryView, Policy, Prefill, Service, StepView
-from chairlift.core.prefill.mixed import Mixed
+from chairlift.core.prefill import Mixed
 from chairlift.core.request import Progress
 
 T = TypeVar("T")

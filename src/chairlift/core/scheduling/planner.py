@@ -14,10 +14,8 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.policy import Allowance, StepView
 from chairlift.core.ports import Drafter
 from chairlift.core.request import Progress, Request
-from chairlift.core.scheduling.prompt_room import PromptRoom
 from chairlift.core.scheduling.running_set import RunningSet
-from chairlift.core.scheduling.step_budget import StepBudget
-from chairlift.core.scheduling.step_pace import StepPace
+from chairlift.core.scheduling.step_size import PromptRoom, StepBudget, StepPace
 
 _new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.scheduling.queue import Rank
-from chairlift.core.step_times import StepTimes, seconds_at
+from chairlift.core.step_forecast import StepTimes, seconds_at
 
 MODES = ("recompute", "swap", "auto")
 REQUEUES = ("arrival", "fifo", "lifo")

@@ -10,7 +10,7 @@ Deterministic: no clock (time comes in as `now`), no randomness, ties by id.
 
 from collections.abc import Mapping, Sequence
 
-from chairlift.core.admission.prompt import PromptFits
+from chairlift.core.admission import PromptFits
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Event, Queued, RuleFailed, Shrunk
 from chairlift.core.ids import BlockId, RequestId
@@ -18,7 +18,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policy import Admission, Policy, Prefill, Service
 from chairlift.core.ports import Drafter
-from chairlift.core.prefill.mixed import Mixed
+from chairlift.core.prefill import Mixed
 from chairlift.core.request import FinishReason, Progress, Request
 from chairlift.core.scheduling.beams import Beams
 from chairlift.core.scheduling.guard import Guard

@@ -6,7 +6,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepResult
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Admission, Policy, Prefill, Service
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler

@@ -18,10 +18,11 @@ from threading import Lock
 
 import msgspec
 
-from chairlift.config import hub
-from chairlift.config.adapters.peft import CONFIG_FILE
+from chairlift.config.model_words import is_name
 from chairlift.core.errors import InvalidConfig
-from chairlift.live.processes.locks import locked
+from chairlift.live.processes.heartbeat import locked
+from chairlift.models.adapters.peft import CONFIG_FILE
+from chairlift.models.files import hub
 
 _MAX_NAME = 200
 _NUMBER_BITS = 52  # exact in every JSON reader
@@ -144,7 +145,7 @@ class AdapterRegistry:
     def _found(self, field: str, path: str, is_anew: bool = False) -> Path:
         """The folder; of a name on the hub, which is asked once, the downloaded one. `field`: that named it."""
         folder = Path(path).expanduser().resolve()
-        if folder.is_dir() or not hub.is_name(path):
+        if folder.is_dir() or not is_name(path):
             return folder
         if is_anew or path not in self._fetched:
             try:

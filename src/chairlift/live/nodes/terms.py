@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from chairlift.config.model import ModelConfig
 from chairlift.config.version import VERSION
 from chairlift.core.limits import Limits
 from chairlift.core.routing.hashes import span_of
 from chairlift.live.nodes.messages import MemberEngine, Tell
 from chairlift.live.wire.messages import EngineInfo
+from chairlift.models.spec import ModelConfig
 
 REASONS = ("version", "model", "config", "fingerprint", "block_size", "memory")  # to refuse a node
 

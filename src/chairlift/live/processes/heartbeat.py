@@ -1,7 +1,15 @@
 """How long a process has been silent, by a number that it changes whenever it does something.
 
 Time between two looks counts up to a second: when a terminal stops all processes, the watcher is stopped too.
+
+Locks among the processes of a server. The kernel takes one back from a process that dies.
 """
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 _MAX_GAP_S = 1.0  # between two looks of a running watcher
 
@@ -19,3 +27,14 @@ class Heartbeat:
             self._silent_s = 0.0
         self._beat, self._looked = beat, now
         return self._silent_s
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """The descriptor of the file, which is locked meanwhile."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+    finally:
+        os.close(file)

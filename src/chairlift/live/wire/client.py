@@ -30,9 +30,10 @@ from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.news import PrefixChanges
 from chairlift.core.routing.replicas import members
 from chairlift.core.routing.roles import Role
+from chairlift.core.routing.roster import Roster
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
-from chairlift.core.routing.rules.least_loaded import LeastLoaded
+from chairlift.core.routing.rules import LeastLoaded
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.adapters.unloading import Unloads
 from chairlift.live.moving.ticket import Ticket
@@ -46,7 +47,6 @@ from chairlift.live.wire.loads import loads
 from chairlift.live.wire.looks import LookAtOne, Looks
 from chairlift.live.wire.messages import Submit
 from chairlift.live.wire.recalls import Recalls
-from chairlift.live.wire.roster import Roster
 from chairlift.live.wire.service_told import ServiceTold
 from chairlift.live.wire.watched import Watched
 

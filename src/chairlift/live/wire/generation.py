@@ -13,7 +13,7 @@ from msgspec.structs import replace as replace_fields
 from chairlift.core.attributes import Attributes
 from chairlift.core.errors import ChairliftError
 from chairlift.core.policy import Service
-from chairlift.live.recovery.suspicion import Suspicion
+from chairlift.live.recovery.quarantine import Suspicion
 from chairlift.live.wire import messages
 from chairlift.live.wire.messages import Output, Submit
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from chairlift.core.routing.replicas import Replicas
+from chairlift.core.routing.roster import Roster
 from chairlift.live.wire.link import Link
-from chairlift.live.wire.roster import Roster
 
 
 def loads(links: Mapping[int, Link], known: Replicas, roster: Roster, watched: int | None) -> list[dict[str, object]]:

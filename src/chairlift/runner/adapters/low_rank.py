@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from chairlift.config.adapters.adapter import AdapterSpec, LowRankPart
+from chairlift.models.adapters.adapter import AdapterSpec, LowRankPart
 from chairlift.runner.adapters.stored import StoredAdapter
 from chairlift.runner.ops import Ops, Weight
 

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from chairlift.config.adapters.adapter import AdapterSpec, LowRankPart
-from chairlift.config.adapters.header import state_of
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.adapters.adapter import AdapterSpec, LowRankPart
+from chairlift.models.adapters.header import state_of
 from chairlift.runner.machine import hardware
-from chairlift.runner.weights.order import in_order
+from chairlift.runner.weights.source import in_order
 
 _PIECE = 4 << 20  # bytes
 _MAX_THREADS = 8

@@ -7,7 +7,10 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec
+from chairlift.models.spec import AttentionSpec
+from chairlift.runner.cuda.attention import exact as exact_attention
+from chairlift.runner.cuda.attention.exact_trial import can_fuse
+from chairlift.runner.cuda.attention.one_row import attend_one_row
 from chairlift.runner.cuda.attention.paged import (
     combine_kernel,
     fitting,
@@ -18,11 +21,8 @@ from chairlift.runner.cuda.attention.paged import (
 )
 from chairlift.runner.cuda.attention.prefill import prefill_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
-from chairlift.runner.cuda.exact import attention as exact_attention
-from chairlift.runner.cuda.exact.product import ExactWeight, ProductTrials
-from chairlift.runner.cuda.exact.trial import can_fuse
 from chairlift.runner.cuda.experts.experts import CudaExperts, add_experts
-from chairlift.runner.cuda.hopper.kernels import Hopper
+from chairlift.runner.cuda.hopper import Hopper
 from chairlift.runner.cuda.kernels import (
     activate_kernel,
     add_norm_kernel,
@@ -32,8 +32,8 @@ from chairlift.runner.cuda.kernels import (
     store_kernel,
     whole_row,
 )
-from chairlift.runner.cuda.one_row.attention import attend_one_row
-from chairlift.runner.cuda.one_row.product import gated, is_one_row, one_row
+from chairlift.runner.cuda.products.exact import ExactWeight, ProductTrials
+from chairlift.runner.cuda.products.one_row import gated, is_one_row, one_row
 from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Norm, Weight

@@ -26,7 +26,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import HostMemory, RunnerFailed
 from chairlift.runner.adapters.store import AdapterStore
-from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
+from chairlift.runner.cuda.attention.flashinfer import FlashKernels
 from chairlift.runner.cuda.step.device import DevicePart, OnLogits
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.cuda.step.host import HostPart
@@ -39,7 +39,7 @@ from chairlift.runner.model import PagedModel, nothing
 from chairlift.runner.ranks.cuda import RankedDevice
 from chairlift.runner.ranks.orders import Orders
 from chairlift.runner.sampling.matchers import NO_MATCHERS, Matchers, OnMask
-from chairlift.runner.sampling.prompt_targets import prompt_targets
+from chairlift.runner.sampling.scores import prompt_targets
 from chairlift.runner.torch.runner import device_lost_on_error, failure
 from chairlift.runner.torch.step_result import NOT_A_NUMBER
 

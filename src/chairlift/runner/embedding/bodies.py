@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from chairlift.config.embedding.declared import EmbeddingConfig
+from chairlift.models.embedding.declared import EmbeddingConfig
 from chairlift.runner.embedding.encoder import Encoder
 from chairlift.runner.embedding.head import ScoreHead, normalized, pool
 from chairlift.runner.embedding.inputs import BLOCK, Input, Rows, rows_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from chairlift.config.embedding.declared import EncoderConfig, EncoderLayerSpec
+from chairlift.models.embedding.declared import EncoderConfig, EncoderLayerSpec
 from chairlift.runner.embedding.inputs import Rows
 from chairlift.runner.embedding.ops import EncoderAttention, EncoderOps
 from chairlift.runner.model import OnLayer, nothing

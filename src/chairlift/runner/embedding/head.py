@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chairlift.config.embedding.declared import HeadSpec, Pooling
+from chairlift.models.embedding.declared import HeadSpec, Pooling
 from chairlift.runner.embedding.inputs import Rows
 from chairlift.runner.embedding.ops import EncoderOps, apply
 from chairlift.runner.ops import Norm, Weight

@@ -8,13 +8,13 @@ from hashlib import blake2b
 
 import torch
 
-from chairlift.config.embedding.declared import AnswerTokens, EmbeddingConfig
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
-from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import RunnerFailed
+from chairlift.models.embedding.declared import AnswerTokens, EmbeddingConfig
+from chairlift.models.source import Source
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.embedding.bodies import DecoderBody, Embedder, EncoderBody
 from chairlift.runner.embedding.inputs import Input
 from chairlift.runner.embedding.ops import EncoderOps, TorchEncoderOps

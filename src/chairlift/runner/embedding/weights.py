@@ -11,9 +11,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from chairlift.config.embedding.declared import EncoderConfig, EncoderLayerSpec, HeadSpec
-from chairlift.config.model import ModelConfig, Rotation
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.embedding.declared import EncoderConfig, EncoderLayerSpec, HeadSpec
+from chairlift.models.spec import ModelConfig, Rotation
 from chairlift.runner.embedding.encoder import Encoder, EncoderLayer
 from chairlift.runner.embedding.head import ScoreHead
 from chairlift.runner.embedding.ops import EncoderAttention, EncoderOps

@@ -2,7 +2,7 @@
 
 import torch
 
-from chairlift.config.model import ModelConfig
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.fallback.describe import describe
 from chairlift.runner.kernels import pick_kernels
 

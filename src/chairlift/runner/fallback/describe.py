@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from chairlift.config.model import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig
 from chairlift.runner.fallback.library import base_of, empty_model, foreign, read_config
 
 NOTING = "chairlift_noting"

@@ -13,10 +13,10 @@ import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from chairlift.config.fallback.reading import refuse_memories
 from chairlift.config.fields import Fields
-from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.fallback import refuse_memories
+from chairlift.models.spec import ModelConfig
 
 transformers.logging.disable_progress_bar()
 OLDEST, NEWEST = (5, 10), (6, 0)  # the first that is too new

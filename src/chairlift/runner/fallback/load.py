@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from chairlift.config.model import ModelConfig
-from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.source import Source
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.fallback.library import foreign, read_config
 from chairlift.runner.fallback.model import TransformersModel
 from chairlift.runner.fallback.products import use_own_products

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface
 
-from chairlift.config.model import AttentionSpec, ModelConfig
+from chairlift.models.spec import AttentionSpec, ModelConfig
 from chairlift.runner.fallback.describe import STEP
 from chairlift.runner.fallback.library import base_name, base_of
 from chairlift.runner.kv_cache import KvCache

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.fallback.model import TransformersModel
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.batching import batch_of

@@ -4,8 +4,8 @@ For the triton kernels. What their tensors take is found by having torch's rules
 (`step_tensors.py`); the rest was measured on an H200.
 """
 
-from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS, TILE_WIDTH
 from chairlift.runner.cuda.step.graph_key import GraphKey, GraphKeys, ladder, max_samples, max_tiles
 from chairlift.runner.memory.measure import Footprint, graph_price, largest_count, num_fitting, num_priced, with_step

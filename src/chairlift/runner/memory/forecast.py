@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from chairlift.config.kv_groups import kv_groups
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
-from chairlift.config.shards import check_cuts, largest_shard
-from chairlift.config.source import Source
-from chairlift.config.tensors import num_parameters
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
+from chairlift.models.kv_groups import kv_groups
+from chairlift.models.shards import check_cuts, largest_shard
+from chairlift.models.source import Source
+from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import num_parameters
 from chairlift.runner.cuda.adapters.layout import slot_numbers
 from chairlift.runner.kernels import pick_kernels, pick_kv_dtype
 from chairlift.runner.kv_cache import kv_bytes_per_block

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import torch
 
-from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.cuda.step.graph_key import max_graphs
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.budget import Budget, check_weights

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import torch
 
-from chairlift.config.kv_groups import kv_groups
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
-from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.moving import host_blocks_of, host_blocks_to_move
+from chairlift.models.kv_groups import kv_groups
+from chairlift.models.source import Source
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.gpu import SHARE
 

@@ -4,7 +4,7 @@ It follows `Decoder.through_layers`, `Layer.feed_forward`, `CudaOps` and `CudaSa
 numbers a token.
 """
 
-from chairlift.config.model import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig
+from chairlift.models.spec import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig
 from chairlift.runner.cuda.sampling.rows import MAX_PENALISED
 from chairlift.runner.cuda.step.graph_key import GraphKey
 from chairlift.runner.memory.torch_memory import Piece, TorchMemory

@@ -13,8 +13,8 @@ import numpy as np
 from mindspore import ops
 from mindspore.ops.auto_generate import PagedAttention, ReshapeAndCache
 
-from chairlift.config.model import AttentionSpec
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.spec import AttentionSpec
 from chairlift.runner.mindspore.crossing import put
 from chairlift.runner.ops import Batch
 

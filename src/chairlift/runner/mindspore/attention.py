@@ -16,7 +16,7 @@ import numpy as np
 from mindspore import ops
 from numpy.typing import NDArray
 
-from chairlift.config.model import AttentionSpec
+from chairlift.models.spec import AttentionSpec
 from chairlift.runner.mindspore.crossing import put
 from chairlift.runner.ops import Batch
 

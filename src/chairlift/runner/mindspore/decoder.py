@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec
+from chairlift.models.spec import AttentionSpec
 from chairlift.runner.mindspore.crossing import to_mindspore, to_torch
 from chairlift.runner.mindspore.kv_cache import MindSporeCache
 from chairlift.runner.mindspore.layer import make_after, make_before, rms_norm

@@ -12,7 +12,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import ops
 
-from chairlift.config.model import LayerSpec
+from chairlift.models.spec import LayerSpec
 from chairlift.runner.mindspore.weight import times
 
 # 0.5 x (1 + tanh(u)) is x sigmoid(2u), and 2u = _GELU * (x + 0.044715 x^3).

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, bfloat16
 
-from chairlift.config.adapters.adapter import ROLES
 from chairlift.core.plan import AdapterSlot
+from chairlift.models.adapters.adapter import ROLES
 from chairlift.runner.adapters.low_rank import HostAdapter, LowRank, MatrixKey
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.native.packed import PackedWeight

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
-from chairlift.config.shards import Rank, check_cuts, is_even
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.models.shards import Rank, check_cuts, is_even
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
 from chairlift.runner.ranks.group import Group

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chairlift.config.shards import Rank
+from chairlift.models.shards import Rank
 
 _PATIENCE = timedelta(minutes=30)  # a step on a busy CPU may take minutes; a rank's death is seen at once
 

@@ -5,7 +5,7 @@ Only the first rank knows requests and chooses tokens.
 
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.kv_cache import KvCache, Moves
 from chairlift.runner.model import Decoder, OnLayer, nothing
 from chairlift.runner.ops import Batch, Ops

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
-from chairlift.config.shards import Rank
-from chairlift.config.source import Source
+from chairlift.models.shards import Rank
+from chairlift.models.source import Source
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
 from chairlift.runner.ranks.first import collectives

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
-from chairlift.config.shards import Rank, shard
+from chairlift.models.shards import Rank, shard
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.model import Decoder
 from chairlift.runner.ops import Weight
 from chairlift.runner.ranks.group import Group

@@ -10,17 +10,17 @@ from typing import Any
 
 import torch
 
-from chairlift.config.adapters.adapter import read_adapter
-from chairlift.config.gguf.header import read_header
-from chairlift.config.kv_groups import KvGroups, kv_groups
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
-from chairlift.config.shards import Rank, shard
-from chairlift.config.source import Source
 from chairlift.core.limits import Limits
+from chairlift.models.adapters.adapter import read_adapter
+from chairlift.models.files.gguf.header import read_header
+from chairlift.models.kv_groups import KvGroups, kv_groups
+from chairlift.models.shards import Rank, shard
+from chairlift.models.source import Source
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.adapters.low_rank import make_host_adapter
 from chairlift.runner.adapters.store import AdapterStore
-from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
+from chairlift.runner.cuda.attention.flashinfer import FlashKernels
 from chairlift.runner.kernels import (
     check_exact,
     fastest,
@@ -32,7 +32,7 @@ from chairlift.runner.kernels import (
 )
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.sizing import limits_without_pool
-from chairlift.runner.mindspore.fits import check_fits
+from chairlift.runner.mindspore.installed import check_fits
 from chairlift.runner.mindspore.target import pick_dtype as pick_mindspore_dtype
 from chairlift.runner.mindspore.target import start as start_mindspore
 from chairlift.runner.model import Decoder, PagedModel

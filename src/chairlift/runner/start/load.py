@@ -10,14 +10,14 @@ from functools import partial
 import torch
 from llguidance import LLTokenizer
 
-from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
-from chairlift.config.shards import Rank
-from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import AdapterMemory, DeviceLost, HostMemory, Runner, RunnerFailed, RunnerFull
-from chairlift.core.step_times import StepTimes
+from chairlift.core.step_forecast import StepTimes
+from chairlift.models.shards import Rank
+from chairlift.models.source import Source
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.cuda.step.graph_key import max_graphs
 from chairlift.runner.fingerprint import fingerprint
 from chairlift.runner.hooks import MovesBlocks, ShowsLogits

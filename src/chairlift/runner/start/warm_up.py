@@ -9,7 +9,7 @@ from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import BlockCopy, StepPlan
 from chairlift.core.ports import Runner
-from chairlift.core.step_times import StepTimes
+from chairlift.core.step_forecast import StepTimes
 from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, run, synthetic_step, with_adapter
 
 _DECODES = (1, 2, 4, 8, 16, 32, 64)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ExpertsSpec
+from chairlift.models.spec import ExpertsSpec
 from chairlift.runner.ops import EachWeight, Experts, Weight
 from chairlift.runner.torch.whole_vectors import sigmoid
 

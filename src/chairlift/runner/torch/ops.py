@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chairlift.config.model import CLAMP, STEEPNESS, AttentionSpec
+from chairlift.models.spec import CLAMP, STEEPNESS, AttentionSpec
 from chairlift.runner.kv_cache import store
 from chairlift.runner.machine.instructions import architecture
 from chairlift.runner.ops import Attention, Batch, EachWeight, Experts, ExpertWeight, Norm, Weight, each_weight

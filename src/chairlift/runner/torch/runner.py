@@ -21,11 +21,11 @@ from chairlift.core.ports import DeviceLost, HostMemory, RunnerFailed, RunnerFul
 from chairlift.core.request import Request
 from chairlift.runner.hooks import LoadsAdapters, LogitsHook
 from chairlift.runner.kv_cache import Cache, KvCache
-from chairlift.runner.memory.full import is_full
+from chairlift.runner.memory.freed import is_full
 from chairlift.runner.model import Model, OnLayer, nothing
 from chairlift.runner.ops import Batch
 from chairlift.runner.sampling.matchers import NO_MATCHERS, Masks, Matchers, OnMask
-from chairlift.runner.sampling.prompt_targets import prompt_targets
+from chairlift.runner.sampling.scores import prompt_targets
 from chairlift.runner.sampling.table import IS_STRUCTURED, BatchTable, Samples
 from chairlift.runner.torch.batching import batch_of, known_tokens
 from chairlift.runner.torch.step_result import make_step_result, score_prompts

@@ -10,9 +10,8 @@ from chairlift.core.plan import Sampled, StepPlan, StepResult
 from chairlift.core.score import TokenScore
 from chairlift.runner.model import Model
 from chairlift.runner.sampling.matchers import Masks
-from chairlift.runner.sampling.prompt_targets import PromptTargets
 from chairlift.runner.sampling.sampler import Chosen, choose, forbid, shape_logits
-from chairlift.runner.sampling.scores import Measure, score
+from chairlift.runner.sampling.scores import Measure, PromptTargets, score
 from chairlift.runner.sampling.table import IS_SCORED, Changes, Samples
 
 NOT_A_NUMBER = "the model's output is not a number (overflow or damaged weights)"

@@ -12,8 +12,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from chairlift.config.model import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation
-from chairlift.config.tensors import (
+from chairlift.core.errors import InvalidConfig
+from chairlift.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation
+from chairlift.models.tensors import (
     ExpertTensors,
     LayerTensors,
     Matrix,
@@ -22,14 +23,12 @@ from chairlift.config.tensors import (
     expected_parts,
     layer_tensors,
 )
-from chairlift.core.errors import InvalidConfig
 from chairlift.runner.model import Decoder, Layer
 from chairlift.runner.ops import Attention, Experts, MakeWeight, Norm, Ops, Weight
 from chairlift.runner.rope import query_factors, rotation_table
 from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
 from chairlift.runner.weights.experts import ExpertReader
-from chairlift.runner.weights.order import in_order
-from chairlift.runner.weights.source import TensorSource
+from chairlift.runner.weights.source import TensorSource, in_order
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
 # Rotary tables of some files, which the model computes from its configuration.

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.config.gguf.header import TENSOR_TYPES
-from chairlift.config.shards import Cut
-from chairlift.config.tensors import Part
+from chairlift.models.files.gguf.header import TENSOR_TYPES
+from chairlift.models.shards import Cut
+from chairlift.models.tensors import Part
 from chairlift.runner.ops import Weight
-from chairlift.runner.weights.order import places
+from chairlift.runner.weights.source import places
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.config.ckpt.files import ckpt_files, strategy_files
-from chairlift.config.ckpt.header import StoredTensor, read_ckpt
-from chairlift.config.ckpt.slices import read_layouts, starts
-from chairlift.config.shards import Cut
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.files.ckpt.files import ckpt_files, strategy_files
+from chairlift.models.files.ckpt.header import StoredTensor, read_ckpt
+from chairlift.models.files.ckpt.slices import read_layouts, starts
+from chairlift.models.shards import Cut
 from chairlift.runner.weights.source import part_of
 
 _DTYPES = {

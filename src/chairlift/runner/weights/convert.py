@@ -13,10 +13,10 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from chairlift.config.model import ModelConfig
-from chairlift.config.source import Source, config_json
-from chairlift.config.tensors import Part, expected_parts
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.source import Source, config_json
+from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import Part, expected_parts
 from chairlift.runner.weights.assemble import refuse_unknown
 from chairlift.runner.weights.ckpt import CkptTensors
 

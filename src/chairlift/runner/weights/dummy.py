@@ -11,9 +11,9 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
-from chairlift.config.shards import Cut
-from chairlift.config.tensors import norm_parts
+from chairlift.models.shards import Cut
+from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import norm_parts
 from chairlift.runner.weights.source import part_of
 
 _STD = 0.02

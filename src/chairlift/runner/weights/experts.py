@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from chairlift.config.tensors import Matrix, Part
+from chairlift.models.tensors import Matrix, Part
 from chairlift.runner.ops import ExpertWeight, MakeWeight, Ops, TakesWeights, each_weight
 from chairlift.runner.weights import mxfp4
 from chairlift.runner.weights.blocks import Blocks, KeepsBlocks, kept_blocks, of_expert, stored_blocks, stored_bytes

@@ -16,9 +16,9 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.config.gguf.header import TENSOR_TYPES, GgufHeader, TensorInfo
-from chairlift.config.shards import Cut
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.files.gguf.header import TENSOR_TYPES, GgufHeader, TensorInfo
+from chairlift.models.shards import Cut
 from chairlift.runner.weights.blocks import Blocks
 from chairlift.runner.weights.source import part_of
 

@@ -12,8 +12,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from chairlift.config.shards import Cut
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.shards import Cut
 
 _INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth")

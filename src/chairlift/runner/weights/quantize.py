@@ -4,9 +4,9 @@ from functools import partial
 
 import torch
 
-from chairlift.config.model import BlockWeights, ModelConfig
-from chairlift.config.tensors import ends_size, layers_size, num_parameters, weight_bytes
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.spec import BlockWeights, ModelConfig
+from chairlift.models.tensors import ends_size, layers_size, num_parameters, weight_bytes
 from chairlift.runner.kernels import why_not_fp8, why_not_only
 from chairlift.runner.machine import hardware
 from chairlift.runner.ops import Ops
@@ -91,6 +91,6 @@ def _fp8_weight(kernels: str, dtype: torch.dtype, config: ModelConfig) -> type:
         why_not = f"the widths {', '.join(map(str, sorted(widths)))} are not all multiples of 16"
     if why_not:
         raise InvalidConfig(f"quantize fp8: {why_not}; use {ways_out}")
-    from chairlift.runner.cuda.fp8 import Fp8Weight
+    from chairlift.runner.cuda.products.fp8 import Fp8Weight
 
     return Fp8Weight

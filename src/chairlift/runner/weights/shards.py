@@ -8,8 +8,8 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
-from chairlift.config.shards import Rank, added_once, cuts
+from chairlift.models.shards import Rank, added_once, cuts
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.weights.blocks import Blocks, CutBlockSource
 from chairlift.runner.weights.source import CutSource
 

@@ -3,10 +3,10 @@
 import ssl
 from collections.abc import Iterator
 
-from chairlift.config.adapters.limits import read_adapter_limits
 from chairlift.config.keys import MIN_LENGTH, ApiKeys, read_keys
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.adapters.limits import read_adapter_limits
 from chairlift.server.admission.origins import is_loopback
 from chairlift.server.sockets.handshake import server_context
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from chairlift.config.adapters.limits import AdapterLimit, AdapterLimits
 from chairlift.config.keys import ApiKey, ApiKeys
 from chairlift.config.settings import Settings
 from chairlift.live.shared_memory.counts import Count, Counts
 from chairlift.live.shared_memory.rate_limits import Limited, RateLimits
 from chairlift.live.shared_memory.service_rate import mark, rate
+from chairlift.models.adapters.limits import AdapterLimit, AdapterLimits
 from chairlift.server.admission.rejected import Overloaded, Stopping, TooManyConnections
 
 _MAX_RETRY_AFTER_S = 300

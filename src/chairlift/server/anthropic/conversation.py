@@ -9,8 +9,8 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.anthropic.request import InputBlock, InputMessage, InputText
 from chairlift.server.anthropic.tools import Names
-from chairlift.server.openai.drafts import Draft
 from chairlift.server.openai.requests import Message
+from chairlift.server.openai.translated import Draft
 
 _KINDS = {
     "user": ("text", "tool_result"),

@@ -8,9 +8,8 @@ from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.embedding.exchange import MAX_INPUTS, Exchange, begin
-from chairlift.server.embedding.form import normalizes
 from chairlift.server.embedding.objects import EmbeddingList, EmbeddingObject
-from chairlift.server.embedding.requests import EmbeddingRequest
+from chairlift.server.embedding.requests import EmbeddingRequest, normalizes
 from chairlift.server.openai.exchange import json_response
 from chairlift.text.embedding.texts import Framed
 from chairlift.text.embedding.vectors import base64_of, check_dimensions, vectors_of

@@ -13,18 +13,17 @@ from typing import TypeVar
 from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 
-from chairlift.config.embedding.declared import EmbeddingConfig
 from chairlift.core.attributes import Attributes
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
+from chairlift.models.embedding.declared import EmbeddingConfig
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import TimeLimit, charged, enter
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
-from chairlift.server.embedding.form import check_form
 from chairlift.server.embedding.objects import InputUsage
-from chairlift.server.embedding.requests import InputRequest
+from chairlift.server.embedding.requests import InputRequest, check_form
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.naming import naming
 from chairlift.server.openai.exchange import read_request

@@ -8,10 +8,10 @@ from typing import Any
 
 from starlette.requests import Request
 
-from chairlift.config.model import SamplingDefaults
 from chairlift.core.attributes import ATTRIBUTES, Attributes
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import MAX_LOGPROBS, PARAMS, SamplingParams
+from chairlift.models.spec import SamplingDefaults
 from chairlift.server.admission.api_keys import sent_key
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, GenerationRequest
 from chairlift.server.openai.structured import naming_shape, shape_of

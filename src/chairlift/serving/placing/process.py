@@ -28,7 +28,7 @@ from chairlift.serving import process_setup
 from chairlift.serving.banner import say
 from chairlift.serving.placing.needs import needs_of
 from chairlift.serving.placing.placement import Placement
-from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.process_setup import RunFolder
 from chairlift.telemetry.log_lines import set_up_logging
 
 _STEP_S = 1.0

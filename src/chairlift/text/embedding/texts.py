@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from chairlift.config.embedding.declared import EmbeddingConfig
 from chairlift.core.errors import ContextFull, InvalidRequest
+from chairlift.models.embedding.declared import EmbeddingConfig
 from chairlift.text.embedding.framing import Framing, framing_of
 from chairlift.text.tokenizer import Tokenizer
 

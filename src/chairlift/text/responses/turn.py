@@ -16,10 +16,9 @@ from chairlift.text.responses.reading.stream import ResponseStream
 from chairlift.text.responses.rules.response import response_grammar
 from chairlift.text.responses.templates.find import begins_in_reasoning
 from chairlift.text.responses.templates.model_format import ModelFormat
-from chairlift.text.responses.tools.call_ids import new_call_id
 from chairlift.text.responses.tools.choice import CHOICES
 from chairlift.text.responses.tools.history import prepared
-from chairlift.text.responses.tools.tool import Tool, read_tools
+from chairlift.text.responses.tools.tool import Tool, new_call_id, read_tools
 from chairlift.text.structured.checker import StructuredChecker
 from chairlift.text.tokenizer import Tokenizer
 

@@ -13,9 +13,8 @@ import msgspec
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from chairlift.text.structured.bounded import bounded
-from chairlift.text.structured.constraints import constraints_of
 from chairlift.text.structured.shared import with_shared_parts
-from chairlift.text.structured.source import wrong
+from chairlift.text.structured.source import constraints_of, wrong
 
 ANY_TEXT = r"(?s:.*)"
 _GIVEN = "// given"  # at the head of rules that a client wrote, where they are a part

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from chairlift.text.structured.constraints import ANNOTATIONS
 from chairlift.text.structured.shortest_match import Cost, shortest_match
+from chairlift.text.structured.source import ANNOTATIONS
 
 _SILENT = ANNOTATIONS | {"$schema", "$defs", "definitions"}
 _REFERENCE = b'"$ref"'

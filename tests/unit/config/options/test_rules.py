@@ -20,9 +20,8 @@ from chairlift.core.events import Admitted
 from chairlift.core.limits import Limits
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policies.mlfq import Mlfq
-from chairlift.core.prefill.after_preempt import WaitAfterPreempt
-from chairlift.core.prefill.delay import Delay
-from chairlift.core.routing.known import ROUTERS
+from chairlift.core.prefill import Delay, WaitAfterPreempt
+from chairlift.core.routing.rules import ROUTERS
 from fakes.request_views import drain, view
 from fakes.requests import make_request
 from fakes.world import World
@@ -119,7 +118,10 @@ def test_waiting_after_a_preemption_goes_with_other_parameters() -> None:
             "from chairlift.core.policy import Policy, then class JSONDecoder(Policy), got",
         ),
         ({"prefill": "json:JSONDecoder"}, "from chairlift.core.policy import Prefill, then class JSONDecoder(Prefill)"),
-        ({"admission": "chairlift.core.policies.fcfs:Fcfs"}, "must name a subclass of Admission, which Fcfs in chairl"),
+        (
+            {"admission": "chairlift.core.policies.rankings:Fcfs"},
+            "must name a subclass of Admission, which Fcfs in chairl",
+        ),
         ({"host_memory": "1GiB"}, "host_memory holds blocks that are swapped out: set preemption to swap or auto"),
         ({"preemption": "forget"}, "--preemption must be one of recompute, swap, auto, got 'forget'"),
     ],
@@ -138,9 +140,9 @@ def test_outside_the_table_of_options_a_mistake_is_told_too() -> None:
 
 MINE = """
 from __future__ import annotations
-from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policies.longest_first import LongestFirst
-from chairlift.core.policies.ranked import Ranked
+from chairlift.core.policies.rankings import Fcfs
+from chairlift.core.policies.rankings import LongestFirst
+from chairlift.core.policies.rankings import Ranked
 from chairlift.core.policy import Admission, Policy, Prefill
 
 class Mine(LongestFirst):

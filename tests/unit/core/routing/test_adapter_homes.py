@@ -1,7 +1,7 @@
 """Requests prefer replicas that have their adapter."""
 
 from chairlift.core.routing.routing import Routing
-from chairlift.core.routing.rules.least_loaded import LeastLoaded
+from chairlift.core.routing.rules import LeastLoaded
 
 
 def make() -> Routing:

@@ -9,9 +9,7 @@ from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
-from chairlift.core.routing.rules.by_user import ByUser
-from chairlift.core.routing.rules.least_loaded import LeastLoaded
-from chairlift.core.routing.rules.prefix import Prefix
+from chairlift.core.routing.rules import ByUser, LeastLoaded, Prefix
 
 
 @pytest.mark.parametrize("rule", [LeastLoaded, Prefix, ByUser])

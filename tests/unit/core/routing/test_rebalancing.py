@@ -10,10 +10,9 @@ from chairlift.core.packed import packed
 from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
 from chairlift.core.routing.rebalancing import Rebalancing, Waiting
-from chairlift.core.routing.replicas import Replicas
+from chairlift.core.routing.replicas import Replicas, work
 from chairlift.core.routing.router import Asked, Router
 from chairlift.core.routing.routing import Routing
-from chairlift.core.routing.work import work
 
 SPAN = 4
 STEP_TOKENS = 8

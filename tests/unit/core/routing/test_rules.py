@@ -7,11 +7,11 @@ import pytest
 
 from chairlift.core.packed import packed
 from chairlift.core.routing.hashes import span_hashes
-from chairlift.core.routing.known import ROUTERS
 from chairlift.core.routing.news import PrefixChanges
 from chairlift.core.routing.replicas import Replicas
 from chairlift.core.routing.router import Asked, Router
 from chairlift.core.routing.routing import Routing
+from chairlift.core.routing.rules import ROUTERS
 from chairlift.core.routing.trial import failure
 
 SPAN = 4

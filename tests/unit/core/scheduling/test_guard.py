@@ -12,7 +12,7 @@ from chairlift.core import policy as policy_module
 from chairlift.core.events import RuleFailed
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Admission, Allowance, Prefill, RequestView
 from fakes.requests import make_request, make_samples
 from fakes.world import World

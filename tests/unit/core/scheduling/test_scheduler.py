@@ -6,7 +6,7 @@ from chairlift.core.events import Admitted, Finished, Forked, Preempted, PromptS
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import FinishReason
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler

@@ -4,13 +4,11 @@ from dataclasses import replace
 
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.sim.clock import VirtualClock
-from chairlift.sim.cost import CostModel
-from chairlift.sim.drafts import TOKEN
-from chairlift.sim.runner import SimRunner
+from chairlift.lab.sim.cost import CostModel
+from chairlift.lab.sim.runner import TOKEN, SimRunner, VirtualClock
 from fakes.requests import make_request
 
 LIMITS = Limits(vocab_size=99, max_model_len=64, block_size=4, num_blocks=64, max_running=8, max_step_tokens=64)

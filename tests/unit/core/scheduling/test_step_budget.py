@@ -1,4 +1,4 @@
-from chairlift.core.scheduling.step_budget import StepBudget
+from chairlift.core.scheduling.step_size import StepBudget
 
 
 def test_a_step_that_does_not_fit_halves_what_it_had() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from chairlift.core.scheduling.step_pace import StepPace
+from chairlift.core.scheduling.step_size import StepPace
 
 
 def test_a_line_is_found_again() -> None:

@@ -14,7 +14,7 @@ from chairlift.core.engine import Engine
 from chairlift.core.events import Exported, Token
 from chairlift.core.limits import Limits
 from chairlift.core.moving import MovePrice
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.windows import Windows

@@ -1,6 +1,6 @@
 """When a request is suspected to end engines, and when it is proven."""
 
-from chairlift.live.recovery.suspicion import Suspicion
+from chairlift.live.recovery.quarantine import Suspicion
 
 
 def after(*deaths: tuple[int, bool], was_killed: bool = False) -> tuple[bool, bool]:

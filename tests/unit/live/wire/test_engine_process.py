@@ -9,13 +9,13 @@ import zmq
 
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepResult
+from chairlift.lab.sim.runner import VirtualClock
 from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.engine_process import PREPARE_AFTER_S, TAKE_S, TIDY_AFTER_S, EngineProcess
 from chairlift.live.wire.messages import FromEngine, Hello, Ready, with_adapter
 from chairlift.runner.adapters.store import AdapterStore
-from chairlift.sim.clock import VirtualClock
 from fakes.ledger import LedgerRunner
 from fakes.patience import wait_until
 from fakes.submits import submit

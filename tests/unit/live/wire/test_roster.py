@@ -1,6 +1,6 @@
 """Which replicas may take a request."""
 
-from chairlift.live.wire.roster import Roster
+from chairlift.core.routing.roster import Roster
 
 
 def roster(*fingerprints: str) -> Roster:

@@ -4,8 +4,8 @@ import pytest
 
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
-from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policies.mlfq import Mlfq
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import FinishReason
 from chairlift.live.wire.messages import Abort, Output
 from chairlift.live.wire.switchboard import Switchboard

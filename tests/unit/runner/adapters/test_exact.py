@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.config.adapters.adapter import read_adapter
-from chairlift.config.hf import load_hf
 from chairlift.core.attributes import Attributes
 from chairlift.core.plan import AdapterSlot, Chunk
+from chairlift.models.adapters.adapter import read_adapter
+from chairlift.models.files.hf import load_hf
 from chairlift.runner.adapters.low_rank import make_host_adapter
 from chairlift.runner.adapters.model import AdaptedModel, HostSlots, Slots, adapted
 from chairlift.runner.adapters.store import AdapterStore

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.config.adapters.adapter import TENSOR_FILE, AdapterSpec, read_adapter
-from chairlift.config.hf import load_hf
-from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.adapters.adapter import TENSOR_FILE, AdapterSpec, read_adapter
+from chairlift.models.files.hf import load_hf
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.adapters import stored
 from chairlift.runner.adapters.stored import StoredAdapter
 from fakes.adapters import adapter_tensors, write_adapter

@@ -8,9 +8,9 @@ import peft
 import pytest
 import torch
 
-from chairlift.config.adapters.adapter import read_adapter
 from chairlift.core.attributes import Attributes
 from chairlift.core.plan import AdapterSlot, StepPlan
+from chairlift.models.adapters.adapter import read_adapter
 from chairlift.runner.adapters.low_rank import make_host_adapter
 from chairlift.runner.adapters.model import AdaptedModel, HostSlots
 from chairlift.runner.adapters.model import adapted as with_adapters

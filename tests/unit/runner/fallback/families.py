@@ -7,9 +7,10 @@ from typing import Any
 import torch
 import transformers
 
-from chairlift.config.hf import TRANSFORMERS, load_hf
-from chairlift.config.model import ModelConfig
-from chairlift.config.source import Source
+from chairlift.config.model_words import TRANSFORMERS
+from chairlift.models.files.hf import load_hf
+from chairlift.models.source import Source
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.fallback.describe import describe
 from chairlift.runner.fallback.load import load_fallback
 from chairlift.runner.fallback.model import TransformersModel

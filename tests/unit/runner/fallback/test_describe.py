@@ -13,10 +13,10 @@ from transformers.masking_utils import (
     sliding_window_causal_mask_function,
 )
 
-from chairlift.config.fallback.reading import read_fallback
 from chairlift.config.fields import Fields
-from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.fallback import read_fallback
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.fallback import library
 from chairlift.runner.fallback.describe import describe, window_of
 from unit.runner.fallback.families import make_twin

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from chairlift.config.hf import load_values
-from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
+from chairlift.models.files.hf import load_values
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.cuda.step import graph_key
 from chairlift.runner.memory import footprint
 from chairlift.runner.memory.measure import largest_count

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from chairlift.config.settings import Settings
-from chairlift.config.source import Source, load_model_config, locate
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.source import Source, load_model_config, locate
 from chairlift.runner.machine import hardware
 from chairlift.runner.machine.devices import NAMES, DeviceSpec, find_device
 from chairlift.runner.memory import forecast as module

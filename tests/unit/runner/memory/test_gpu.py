@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from chairlift.config.model import uniform_model
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
+from chairlift.models.spec import uniform_model
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kernels import check_exact, pick_kernels
 from chairlift.runner.memory.gpu import GpuMemory

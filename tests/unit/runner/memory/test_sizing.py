@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from chairlift.config.model import uniform_model
 from chairlift.config.settings import LlmServing, Settings
-from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
+from chairlift.models.source import Source
+from chairlift.models.spec import uniform_model
 from chairlift.runner.memory.sizing import limits_without_pool, lowered, with_pool
 
 MIB = 2**20

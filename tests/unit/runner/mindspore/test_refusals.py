@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from chairlift.cli.main import main
-from chairlift.config.model import LayerSpec, QueryGrowth
 from chairlift.config.settings import MINDSPORE_DEVICES, Settings
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.spec import LayerSpec, QueryGrowth
 from chairlift.runner.kernels import check_exact, pick_attention, pick_kv_dtype
 from chairlift.runner.machine import hardware
 from chairlift.runner.mindspore import installed
-from chairlift.runner.mindspore.fits import check_fits
+from chairlift.runner.mindspore.installed import check_fits
 from chairlift.runner.mindspore.target import pick_dtype
 from chairlift.serving.parent import serve
 from fakes.model_world import CONFIG

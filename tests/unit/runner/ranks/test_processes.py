@@ -15,10 +15,10 @@ from chairlift.config.options.resolve import resolve
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ports import DeviceLost
 from chairlift.core.structured import Structured
-from chairlift.verify.batch import against_batch
-from chairlift.verify.cases import greedy
-from chairlift.verify.opened import OpenedModel, PromptSpec, prompts_for
-from chairlift.verify.report import Verdict
+from chairlift.lab.verify.batch import against_batch
+from chairlift.lab.verify.cases import greedy
+from chairlift.lab.verify.opened import OpenedModel, PromptSpec, prompts_for
+from chairlift.lab.verify.report import Verdict
 from fakes.patience import wait_until
 from fakes.processes import children
 from fakes.tiny_model import write_tiny_model

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.config.shards import Cut, check_cuts
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.shards import Cut, check_cuts
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from chairlift.config.settings import Settings
-from chairlift.config.source import Source, load_model_config
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import BlockCopy
+from chairlift.models.source import Source, load_model_config
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.machine import hardware
 from chairlift.runner.start import choices

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ACTIVATIONS, AttentionSpec
+from chairlift.models.spec import ACTIVATIONS, AttentionSpec
 from chairlift.runner.ops import Batch, Norm
 from chairlift.runner.torch.ops import TorchOps
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chairlift.config.model import ExpertsSpec
+from chairlift.models.spec import ExpertsSpec
 from chairlift.runner.torch.experts import route
 from chairlift.runner.torch.whole_vectors import sigmoid
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from chairlift.config.source import load_model_config, locate
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.source import load_model_config, locate
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
 from chairlift.runner.torch.ops import TorchOps

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.config.gguf.header import read_header
-from chairlift.config.gguf.model import load_gguf
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.files.gguf.header import read_header
+from chairlift.models.files.gguf.model import load_gguf
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Ops

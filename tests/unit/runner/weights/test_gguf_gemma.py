@@ -7,8 +7,8 @@ import gguf
 import pytest
 import torch
 
-from chairlift.config.gguf.header import read_header
-from chairlift.config.gguf.model import load_gguf
+from chairlift.models.files.gguf.header import read_header
+from chairlift.models.files.gguf.model import load_gguf
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model

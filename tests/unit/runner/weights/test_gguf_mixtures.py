@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from chairlift.config.gguf.header import read_header
-from chairlift.config.gguf.model import load_gguf
-from chairlift.config.model import ModelConfig
-from chairlift.config.tensors import num_parameters
 from chairlift.core.errors import InvalidConfig
+from chairlift.lab.verify import dense
+from chairlift.models.files.gguf.header import read_header
+from chairlift.models.files.gguf.model import load_gguf
+from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import num_parameters
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import ExpertWeight, Ops
@@ -29,7 +30,6 @@ from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.runner.weights.quantize import kept_as, kept_bytes, pick_quantize
 from chairlift.runner.weights.source import TensorSource
-from chairlift.verify import dense
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run
 from unit.runner.weights.test_gguf import Kind, write
 from unit.runner.weights.test_gguf_families import common, yarn

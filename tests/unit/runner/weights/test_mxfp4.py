@@ -8,10 +8,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from chairlift.config.hf import load_hf
-from chairlift.config.model import ModelConfig
-from chairlift.config.tensors import expected_parts, num_parameters
 from chairlift.core.errors import InvalidConfig
+from chairlift.lab.verify import dense
+from chairlift.models.files.hf import load_hf
+from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import expected_parts, num_parameters
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
@@ -19,7 +20,6 @@ from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.runner.weights.mxfp4 import in_halves, widened
 from chairlift.runner.weights.quantize import kept_bytes, pick_quantize
-from chairlift.verify import dense
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run
 
 QUANTISED = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.config.settings import Settings
-from chairlift.config.source import Source, load_model_config
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.source import Source, load_model_config
+from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.kernels import pick_kv_dtype
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.start.load import load_runner

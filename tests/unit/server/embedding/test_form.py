@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from chairlift.config.embedding.declared import EMBED, RERANK, EmbeddingConfig
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.embedding.form import check_form, normalizes
-from chairlift.server.embedding.requests import EmbeddingRequest
+from chairlift.models.embedding.declared import EMBED, RERANK, EmbeddingConfig
+from chairlift.server.embedding.requests import EmbeddingRequest, check_form, normalizes
 
 PLAIN = EmbeddingConfig(task=EMBED, max_len=9)
 NORMALIZED = EmbeddingConfig(task=EMBED, max_len=9, is_normalized=True)

@@ -14,7 +14,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.live.nodes.messages import Ended, MemberEngine, Members
 from chairlift.serving.placing import process
 from chairlift.serving.placing.process import Loads, find_ray
-from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.process_setup import RunFolder
 from fakes.patience import wait_until
 
 ON_RAY = Settings(cluster="ray://auto")

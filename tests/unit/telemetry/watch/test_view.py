@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
+from chairlift.config.scheduler import Rules
 from chairlift.core.engine import Engine
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Drafter
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.breakdown import break_down as break_down_trace
 from chairlift.telemetry.device import DeviceUse
 from chairlift.telemetry.explain import in_words
-from chairlift.telemetry.lines import Add, Rules
+from chairlift.telemetry.lines import Add
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
 from chairlift.telemetry.watch import step_log

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.config.embedding.declared import EmbeddingConfig
 from chairlift.core.errors import InvalidRequest
+from chairlift.models.embedding.declared import EmbeddingConfig
 from chairlift.text.embedding.framing import Framing
 from chairlift.text.embedding.texts import EmbeddingTexts
 from chairlift.text.folder import folder_tokenizer

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
-from chairlift.config.source import locate
 from chairlift.core.structured import Structured
+from chairlift.models.source import locate
 from chairlift.text.find import load_tokenizer
 from chairlift.text.structured.grammar import LIMITS, grammar_of
 from chairlift.text.structured.vocabulary import grammar_vocabulary

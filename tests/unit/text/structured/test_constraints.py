@@ -1,7 +1,7 @@
 """Words that constrain nothing are left out of grammars, and nothing else is."""
 
-from chairlift.text.structured.constraints import constraints_of
 from chairlift.text.structured.lark import json_value
+from chairlift.text.structured.source import constraints_of
 
 WORDS = {"title": "A", "description": "of a thing", "default": {}, "examples": [1]}
 TEXT = {"type": "string"}

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.config.adapters.adapter import ROLES, as_hugging_face
-from chairlift.config.model import ModelConfig
-from chairlift.config.tensors import layer_tensors
+from chairlift.models.adapters.adapter import ROLES, as_hugging_face
+from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import layer_tensors
 
 ROWS = 16  # of a tile, as in kernels.py
 RANKS = 16  # of a block

@@ -14,7 +14,7 @@ import triton.language as tl
 from chairlift.runner.cuda.adapters.kernels import RANKS
 from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 from chairlift.runner.cuda.kernels import activated
-from chairlift.runner.cuda.one_row.product_kernel import first_stretch, multiply
+from chairlift.runner.cuda.products.one_row_kernel import first_stretch, multiply
 
 
 @triton.jit

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.config.adapters.adapter import AdapterSpec
-from chairlift.config.model import ModelConfig
+from chairlift.models.adapters.adapter import AdapterSpec
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.adapters.stored import StoredAdapter
 from chairlift.runner.cuda.adapters.layout import RANKS, num_blocks, slot_layout
 from chairlift.runner.weights.transfer import PIECE

@@ -11,8 +11,8 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
 from chairlift.core.plan import AdapterSlot
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.adapters.low_rank import MatrixKey
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.kernels import TURNS, gated_up_kernel, low_kernel, up_kernel
@@ -33,7 +33,7 @@ from chairlift.runner.cuda.adapters.one_row_kernel import adapted_row_kernel, lo
 from chairlift.runner.cuda.adapters.pieces import FIELDS, SlotAdapter, unpack
 from chairlift.runner.cuda.adapters.place_kernel import place_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
-from chairlift.runner.cuda.one_row.product import LINES, stretch
+from chairlift.runner.cuda.products.one_row import LINES, stretch
 from chairlift.runner.cuda.step.memory import pinned_ring
 from chairlift.runner.weights.transfer import lanes_to
 

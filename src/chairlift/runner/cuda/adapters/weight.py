@@ -7,8 +7,8 @@ from torch import Tensor
 from chairlift.runner.adapters.low_rank import MatrixKey
 from chairlift.runner.adapters.model import AdaptedWeight, with_weights
 from chairlift.runner.cuda.adapters.slots import CudaSlots
-from chairlift.runner.cuda.one_row.product import is_one_row
 from chairlift.runner.cuda.ops import CudaWeight
+from chairlift.runner.cuda.products.one_row import is_one_row
 from chairlift.runner.model import Decoder
 from chairlift.runner.ops import Weight
 

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.config.model import ExpertsSpec
+from chairlift.models.spec import ExpertsSpec
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.experts.few_rows_kernels import few_down_kernel, few_gated_kernel
 from chairlift.runner.cuda.experts.grouped_kernel import grouped_kernel
@@ -18,7 +18,7 @@ from chairlift.runner.ops import Experts
 from chairlift.runner.torch import experts as torch_experts
 
 if TYPE_CHECKING:
-    from chairlift.runner.cuda.hopper.experts import HopperExperts
+    from chairlift.runner.cuda.experts.hopper import HopperExperts
 
 _MAX_FEW = 4  # rows that seldom share an expert
 _MAX_FEW_MXFP4 = 2

@@ -23,7 +23,7 @@ from chairlift.runner.cuda.sampling.rows import CHANGE_WIDTH, DRAW_WIDTH, MAX_PE
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.machine.to_device import to_device
-from chairlift.runner.memory.full import with_room
+from chairlift.runner.memory.freed import with_room
 from chairlift.runner.sampling.sampler import CANDIDATES, choose
 from chairlift.runner.sampling.scores import Measure, measure
 from chairlift.runner.sampling.table import MAX_ATTEMPTS, SAMPLE

@@ -20,8 +20,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.cache import triton_key
 
 from chairlift import runner
-from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.ops import Ops
 from chairlift.runner.weights.assemble import WeightFormat
 

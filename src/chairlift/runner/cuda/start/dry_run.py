@@ -20,10 +20,10 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from chairlift.config.kv_groups import kv_groups
-from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.models.kv_groups import kv_groups
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.start.compiler import DriverStub
 from chairlift.runner.cuda.step.device import DevicePart

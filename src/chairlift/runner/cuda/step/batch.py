@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from chairlift.runner.cuda.attention.flashinfer_planner import FlashPlan
 from chairlift.runner.cuda.attention.tiling import Tiling
-from chairlift.runner.cuda.flashinfer.planner import FlashPlan
 from chairlift.runner.ops import Batch
 
 

@@ -19,11 +19,11 @@ from torch import Tensor
 from chairlift.core.limits import Limits
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.slots import CudaSlots
-from chairlift.runner.cuda.exact import scores as exact_scores
+from chairlift.runner.cuda.attention.flashinfer import FlashKernels
+from chairlift.runner.cuda.attention.flashinfer_planner import FlashPlanner
 from chairlift.runner.cuda.experts.experts import kernel_kinds
-from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
-from chairlift.runner.cuda.flashinfer.planner import FlashPlanner
 from chairlift.runner.cuda.ops import CudaOps, kernel_rows
+from chairlift.runner.cuda.sampling import exact_scores
 from chairlift.runner.cuda.sampling.sampler import CudaSampler, mask_rows
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.forward import Forward

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.adapters.weight import adapted
+from chairlift.runner.cuda.attention.flashinfer_planner import FlashPlan
 from chairlift.runner.cuda.attention.tiling import Tiling
-from chairlift.runner.cuda.flashinfer.planner import FlashPlan
 from chairlift.runner.cuda.sampling.argmax import argmax_kernel
 from chairlift.runner.cuda.sampling.penalties import resolve_tokens_kernel
 from chairlift.runner.cuda.step.batch import CudaBatch

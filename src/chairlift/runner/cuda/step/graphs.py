@@ -21,7 +21,7 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.runner.cuda.flashinfer.planner import FlashPlan
+from chairlift.runner.cuda.attention.flashinfer_planner import FlashPlan
 from chairlift.runner.cuda.step.forward import Forward
 from chairlift.runner.cuda.step.graph_key import LONG, MAX_GRAPHS, GraphKey, GraphKeys
 from chairlift.runner.cuda.step.memory import StepMemory

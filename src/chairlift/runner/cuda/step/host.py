@@ -14,7 +14,7 @@ from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.input import StepInput, words
 from chairlift.runner.cuda.step.layout import Notes, lay_out, window_slots
 from chairlift.runner.cuda.step.request_rows import RequestRows
-from chairlift.runner.sampling.prompt_targets import prompt_targets
+from chairlift.runner.sampling.scores import prompt_targets
 from chairlift.runner.sampling.table import SamplingTable
 
 _NO_MOVES = words((), 2)

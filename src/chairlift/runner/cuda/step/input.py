@@ -14,7 +14,7 @@ import numpy as np
 
 from chairlift.runner.cuda.sampling.rows import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, SamplingRows
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS, Columns, Words
-from chairlift.runner.sampling.prompt_targets import PromptTargets
+from chairlift.runner.sampling.scores import PromptTargets
 from chairlift.runner.sampling.table import SAMPLE
 
 _MAGIC = 0x50455453_52494843  # the bytes CHIRSTEP, and the version behind them

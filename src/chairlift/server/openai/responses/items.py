@@ -7,10 +7,10 @@ knows the items that it came from, for errors that name them.
 from dataclasses import dataclass, field
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.openai.drafts import Draft
 from chairlift.server.openai.requests import Message
 from chairlift.server.openai.responses.namespaces import joined
 from chairlift.server.openai.responses.request import Item, Part
+from chairlift.server.openai.translated import Draft
 
 _ROLES = ("user", "assistant", "system", "developer")
 _TEXTS = ("input_text", "output_text", "text")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from chairlift.text.responses.reading.cursor import Cursor, Marks, Waits, marks_of
 from chairlift.text.responses.reading.json_text import read_arguments
-from chairlift.text.responses.reading.notations.call import Call
+from chairlift.text.responses.reading.notations import Call
 from chairlift.text.responses.reading.sink import Sink
 from chairlift.text.responses.templates.template import Channels
 from chairlift.text.responses.tools.tool import Tool

@@ -14,11 +14,13 @@ from chairlift.text.responses.reading.channels import read_channels
 from chairlift.text.responses.reading.cursor import Cursor, TooLong, Waits, marks_of
 from chairlift.text.responses.reading.events import Event
 from chairlift.text.responses.reading.hidden import Hidden
-from chairlift.text.responses.reading.notations.call import Call
-from chairlift.text.responses.reading.notations.json_call import read_json_calls
-from chairlift.text.responses.reading.notations.named_call import read_named_call
-from chairlift.text.responses.reading.notations.python_call import read_python_calls
-from chairlift.text.responses.reading.notations.tagged_call import read_tagged_call
+from chairlift.text.responses.reading.notations import (
+    Call,
+    read_json_calls,
+    read_named_call,
+    read_python_calls,
+    read_tagged_call,
+)
 from chairlift.text.responses.reading.sink import Sink
 from chairlift.text.responses.templates.template import (
     Calls,

@@ -1,13 +1,77 @@
-"""Which family a model's answers belong to: by the chat template's own literals, or by name."""
+"""Which family a model's answers belong to: by the chat template's own literals, or by name.
+
+A model's own `response_template` (version 1, of tokenizer_config.json) as a template of ours.
+
+Only what both the reader and the grammar can hold to is taken: literals around reasoning and content, and around calls
+that are JSON objects with a name and arguments. Anything else is `NotExpressible`, by name.
+"""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.text.responses.templates.declared import NotExpressible, declared_template
 from chairlift.text.responses.templates.families import BY_NAME, FAMILIES, GENERIC
-from chairlift.text.responses.templates.template import ResponseTemplate
+from chairlift.text.responses.templates.template import Calls, JsonCall, ResponseTemplate, Span
 from chairlift.text.tokenizer import Tokenizer
+
+_REASONING = ("thinking", "reasoning_content", "reasoning")
+_KNOWN = (*_REASONING, "content", "tool_calls")
+_TRANSFORMS: tuple[tuple[Any, str], ...] = (
+    ("{content}", "arguments"),
+    ({"name": "{content.name}", "arguments": "{content.arguments}"}, "arguments"),
+    ({"name": "{content.name}", "arguments": "{content.parameters}"}, "parameters"),
+)
+
+
+class NotExpressible(Exception):
+    """The text says which part."""
+
+
+def declared_template(given: Mapping[str, Any]) -> ResponseTemplate:
+    if given.get("version", 1) != 1:
+        raise NotExpressible(f"version {given['version']!r}")
+    fields = given.get("fields")
+    if not isinstance(fields, Mapping):
+        raise NotExpressible("it has no fields")
+    unknown = next((name for name in fields if name not in _KNOWN), None)
+    if unknown is not None:
+        raise NotExpressible(f"field {unknown!r}")
+    if "content" in fields and any(key in fields["content"] for key in ("open", "open_pattern", "close_pattern")):
+        raise NotExpressible("content between marks")
+    reasoning = next((_span(name, fields[name]) for name in _REASONING if name in fields), None)
+    calls = _calls(fields["tool_calls"]) if "tool_calls" in fields else None
+    return ResponseTemplate("own", reasoning, calls)
+
+
+def _span(name: str, field: Mapping[str, Any]) -> Span:
+    """One literal each; of several closes, the first is written."""
+    ends = [field.get(key) for key in ("open", "close")]
+    opened, closed = (each[0] if isinstance(each, list) and len(each) == 1 else each for each in ends)
+    if not isinstance(opened, str) or not isinstance(closed, str) or not opened or not closed:
+        raise NotExpressible(f"{name}: its marks are not one literal each")
+    return Span(opened.strip("\n"), closed.strip("\n"))
+
+
+def _calls(field: Mapping[str, Any]) -> Calls:
+    if field.get("content") != "json" or field.get("content_args"):
+        raise NotExpressible("tool_calls: not plain JSON")
+    span = _span("tool_calls", field)
+    is_list = bool(field.get("transform_each"))
+    key = _arguments_key(field.get("transform"))
+    return Calls(JsonCall(key, is_list), span.open, span.close, can_repeat=bool(field.get("repeats")) or is_list)
+
+
+def _arguments_key(transform: Any) -> str:
+    if transform is None:
+        return "arguments"
+    function = transform.get("function", transform) if isinstance(transform, Mapping) else transform
+    for known, key in _TRANSFORMS:
+        each = {k: v.replace("{content.", "{") for k, v in known.items()} if isinstance(known, dict) else known
+        if function in (known, each):
+            return key
+    raise NotExpressible("tool_calls: its transform")
+
 
 _log = logging.getLogger(__name__)
 

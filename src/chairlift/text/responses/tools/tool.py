@@ -1,11 +1,28 @@
 """A tool that a model may call: its name and the JSON schema of its arguments, as a client's `tools` give them."""
 
 import re
+import secrets
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.text.responses.templates.template import ResponseTemplate
+
+_LETTERS = string.ascii_letters + string.digits
+
+
+def new_call_id(template: ResponseTemplate) -> str:
+    """Ids of calls, in the form that a family's chat template takes back."""
+    if template.ids == "nine":
+        return _random(9)
+    return f"call_{_random(24)}"
+
+
+def _random(num: int) -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(num))
+
 
 MAX_TOOLS = 512
 MAX_NAME = 128  # characters

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from chairlift.config.source import locate
 from chairlift.core.errors import InvalidRequest
+from chairlift.models.source import locate
 from chairlift.text import chat as chats
 from chairlift.text.find import load_tokenizer
 from chairlift.text.responses.rules.response import response_grammar

@@ -1,0 +1,11 @@
+"""The words that options and models share: number types, who computes a model, what a hub name looks like."""
+
+import re
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+AUTO, OWN, TRANSFORMERS = MODEL_IMPLS = ("auto", "chairlift", "transformers")
+NAME = r"[A-Za-z0-9][\w.-]*/[\w.-]+"  # org/name
+
+
+def is_name(text: str) -> bool:
+    return re.fullmatch(NAME, text) is not None

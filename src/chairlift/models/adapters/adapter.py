@@ -1,0 +1,144 @@
+"""An adapter on disk: a folder that peft has saved, as low-rank parts of the declared matrices.
+
+    adapter_config.json           ranks and factors
+    adapter_model.safetensors     base_model.model.<module>.lora_A.weight [rank, in], lora_B.weight [out, rank]
+
+Always: every tensor of the file belongs to a part of a matrix of the model and has its shape; anything else is refused
+in one line. Knows the header of the file, not its numbers.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.models.adapters.header import ITEMSIZES, Header, StoredTensor, adapter_header
+from chairlift.models.adapters.peft import PeftConfig, read_peft
+from chairlift.models.families.known import BY_ARCHITECTURE
+from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import GGUF_NAMES, HeadOrder, LayerTensors, Matrix, layer_tensors
+
+TENSOR_FILE = "adapter_model.safetensors"
+ROLES = ("qkv", "output", "gate_up", "down")  # of a layer's matrices, as `LayerTensors` has them
+_TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
+_REFUSED = (
+    ("lora_embedding_", "adapters of the embedding are not supported"),
+    ("lora_magnitude_vector", "DoRA is not supported"),
+    (".bias", "biases of an adapter are not supported"),
+    ("modules_to_save", "whole matrices of an adapter are not supported"),
+    (".base_layer", "adapters of parameters, such as experts, are not supported"),
+)
+
+
+class Place(NamedTuple):
+    """A part of a matrix: its output rows among those of the whole."""
+
+    layer: int
+    role: str
+    first: int  # row
+    shape: tuple[int, ...]  # [out, in]
+    order: HeadOrder | None = None  # of the rows of B, as of the stored matrix; None: they are in order
+
+
+class LowRankPart(NamedTuple):
+    """factor * B A, added to a part of a matrix."""
+
+    place: Place
+    module: str
+    rank: int
+    factor: float
+
+    @property
+    def tensors(self) -> tuple[str, str]:
+        """Their names in the file: A and B."""
+        return tuple(f"base_model.model.{self.module}.lora_{each}.weight" for each in "AB")  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSpec:
+    folder: Path
+    parts: tuple[LowRankPart, ...]  # in the order of layers, matrices and rows
+    header: Header  # of the file
+
+    @property
+    def file(self) -> Path:
+        return self.folder / TENSOR_FILE
+
+
+def read_adapter(folder: Path, config: ModelConfig, max_rank: int) -> AdapterSpec:
+    """Raises `InvalidConfig` where it cannot be served with this model."""
+    peft, path = read_peft(folder), folder / TENSOR_FILE
+    if not path.is_file():
+        is_pickled = any(folder.glob("*.bin"))
+        why = "is a pickle, which can run code when opened; save it as safetensors" if is_pickled else "is missing"
+        raise InvalidConfig(f"{folder}: {'adapter_model.bin' if is_pickled else TENSOR_FILE} {why}")
+    header = adapter_header(path)
+    stored = header.tensors
+    places = _places(config)
+    modules = dict.fromkeys(_module(path, name, tensor, places, config) for name, tensor in stored.items())
+    if not modules:
+        raise InvalidConfig(f"{path}: holds no tensors")
+    parts = [_part(path, stored, peft, module, places[module], max_rank) for module in modules]
+    order = {module: index for index, module in enumerate(places)}
+    return AdapterSpec(folder, tuple(sorted(parts, key=lambda part: order[part.module])), header)
+
+
+def as_hugging_face(config: ModelConfig) -> ModelConfig:
+    """The model with the names, parts and order of rows that its Hugging Face files have, which adapters are made
+    for."""
+    if config.names.layer != GGUF_NAMES.layer:
+        return config
+    return replace(config, names=BY_ARCHITECTURE[config.architecture].names)
+
+
+def _places(config: ModelConfig) -> dict[str, Place]:
+    """Where each module of a layer belongs, by its name in a Hugging Face model."""
+    config = as_hugging_face(config)
+    places: dict[str, Place] = {}
+    for index in range(config.num_layers):
+        tensors = layer_tensors(config, index)
+        for role in ROLES:
+            first, matrix = 0, _matrix(tensors, role)
+            for part in matrix.parts if matrix else ():  # a layer may have experts alone
+                places[part.name.removesuffix(".weight")] = Place(index, role, first, part.shape, part.order)
+                first += part.shape[0]
+    return places
+
+
+def _matrix(tensors: LayerTensors, role: str) -> Matrix | None:
+    matrix: Matrix | None = getattr(tensors, role)
+    return matrix
+
+
+def _module(path: Path, name: str, tensor: StoredTensor, places: Mapping[str, Place], config: ModelConfig) -> str:
+    """The module that a tensor belongs to."""
+    for mark, why in _REFUSED:
+        if mark in name:
+            raise InvalidConfig(f"{path}: tensor {name}: {why}")
+    match = _TENSOR.fullmatch(name)
+    if match is None or match[1] not in places:
+        raise InvalidConfig(f"{path}: tensor {name} has no place in {config.architecture}; is it of another base?")
+    if tensor.dtype not in ITEMSIZES:
+        raise InvalidConfig(f"{path}: tensor {name} is stored as {tensor.dtype}, which is not supported")
+    return match[1]
+
+
+def _part(
+    path: Path, stored: Mapping[str, StoredTensor], peft: PeftConfig, module: str, place: Place, max_rank: int
+) -> LowRankPart:
+    rank = peft.rank_of(module)
+    if rank > max_rank:
+        raise InvalidConfig(f"{path}: {module} has rank {rank}, the most is {max_rank}; --max-lora-rank sets it")
+    part = LowRankPart(place, module, rank, peft.factor_of(module))
+    height, width = place.shape
+    for name, shape in zip(part.tensors, ((rank, width), (height, rank)), strict=True):
+        if name not in stored:
+            raise InvalidConfig(f"{path}: tensor {name} is missing")
+        if stored[name].shape != shape:
+            raise InvalidConfig(
+                f"{path}: tensor {name} has shape {list(stored[name].shape)}, the model and rank {rank} say "
+                f"{list(shape)}"
+            )
+    return part

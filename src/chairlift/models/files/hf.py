@@ -1,0 +1,116 @@
+"""A model description from a Hugging Face folder: config.json and generation_config.json.
+
+Always: an unknown quantisation is refused by name, an unknown architecture too or left to transformers, and so is a key
+that changes the arithmetic of some family, was not read here and is not neutral; other keys that are neither read nor
+known to be harmless are named in one warning (`unread.py`). Does not look at weights or tokenizers.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from chairlift.config.extras import check_extra
+from chairlift.config.fields import Fields
+from chairlift.config.model_words import AUTO, DTYPES, OWN, TRANSFORMERS
+from chairlift.core.errors import InvalidConfig
+from chairlift.models.fallback import read_fallback
+from chairlift.models.families.family import Family
+from chairlift.models.families.known import BY_ARCHITECTURE, BY_MODEL_TYPE
+from chairlift.models.families.reading import read_sampling
+from chairlift.models.families.unread import check_unread
+from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import MXFP4_GROUP, mxfp4_weights
+
+_CAUSAL = ("ForCausalLM", "LMHeadModel")  # ends of architectures that go on with a text
+
+
+def load_hf(path: Path, model_impl: str = OWN) -> ModelConfig:
+    """From a folder, or from a configuration file of any name."""
+    path = path / "config.json" if path.is_dir() else path
+    return load_values(path, read_json(path), path.parent, model_impl)
+
+
+def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: str = OWN) -> ModelConfig:
+    """From what a configuration file says, and from generation_config.json in the model's folder."""
+    config = Fields(str(origin), values)
+    family = _family(config, model_impl)
+    method = _quantised(config, family.quantised if isinstance(family, Family) else ())
+    generation_path = folder / "generation_config.json"
+    generation = Fields(str(generation_path), read_json(generation_path) if generation_path.exists() else {})
+    model = replace(
+        family.model(config) if isinstance(family, Family) else read_fallback(config, family),
+        dtype=read_dtype(config),
+        bos_id=config.token_id("bos_token_id"),
+        eos_ids=tuple(dict.fromkeys(generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"))),
+        sampling=read_sampling(generation),
+    )
+    if method == "mxfp4":
+        model = _in_mxfp4(config, model)
+    if isinstance(family, Family):
+        return replace(model, warnings=check_unread(config, family.architecture))
+    chosen = f"{origin}: {family} is not one of our models: transformers computes it, slower than ours are"
+    return replace(model, warnings=(chosen,) if model_impl == AUTO else ())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidConfig(f"{path}: must hold a JSON object")
+    return value
+
+
+def _family(config: Fields, model_impl: str) -> Family | str:
+    """The family, or the name of an architecture that is left to transformers."""
+    named, found, known = config.get("architectures"), config.get("model_type"), BY_MODEL_TYPE
+    if named:
+        found, known = named[0] if isinstance(named, list) else named, BY_ARCHITECTURE
+    if found is None:
+        raise InvalidConfig(f"{config.origin}: architectures is missing")
+    family = known.get(found) if isinstance(found, str) else None
+    if family is not None and model_impl != TRANSFORMERS:
+        return family
+    refused = f"{config.origin}: architecture {found!r} is not supported"
+    is_causal = isinstance(found, str) and found.endswith(_CAUSAL)
+    if not isinstance(found, str) or model_impl == OWN or (model_impl == AUTO and not is_causal and family is None):
+        hint = "; --model-impl transformers may run it" if is_causal else ""
+        raise InvalidConfig(f"{refused}; supported: {', '.join(BY_ARCHITECTURE)}{hint}")
+    what = f"{config.origin}: architecture {found!r} is not one of our models, and computing it by transformers"
+    check_extra(what if family is None else "--model-impl transformers", "transformers")
+    return found
+
+
+def _quantised(config: Fields, known: tuple[str, ...]) -> str | None:
+    """The method that the weights were quantised by; None: they were not."""
+    quantization = config.get("quantization_config")
+    if quantization is None:
+        return None
+    method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
+    if method not in known:
+        raise InvalidConfig(
+            f"{config.origin}: quantization_config ({method}) is not supported; take one without, and --quantize"
+        )
+    return str(method)
+
+
+def _in_mxfp4(config: Fields, model: ModelConfig) -> ModelConfig:
+    """The model with its experts in blocks of four bits."""
+    for key in ("hidden_size", "intermediate_size"):
+        if config.size(key) % MXFP4_GROUP:
+            raise config.bad(key, f"must be a multiple of {MXFP4_GROUP} for mxfp4")
+    model = replace(model, names=replace(model.names, expert_form="mxfp4"))
+    return replace(model, four_bits=mxfp4_weights(model))
+
+
+def read_dtype(config: Fields) -> str:
+    given, older = config.get("dtype"), config.get("torch_dtype")
+    key, name = ("dtype", given) if given is not None else ("torch_dtype", older)
+    name = str(name or "float32").removeprefix("torch.")
+    if name not in DTYPES:
+        raise config.bad(key, f"must be one of {', '.join(DTYPES)}")
+    return name

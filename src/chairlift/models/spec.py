@@ -1,0 +1,255 @@
+"""What a model is, as values: each layer, the ends around the layers, and the names of its tensors.
+
+One declaration: loading, expected names, sizes, the memory forecast and kernels follow from it (`tensors.py` derives
+the tensors). Family files build it from a configuration; what they do not read is judged by `unread.py`.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chairlift.models.embedding.declared import EmbeddingConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """Rotary frequencies other than the plain ones."""
+
+    kind: str  # "llama3", "linear", "yarn" or "longrope"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_len: int = 8192
+    # yarn: pairs with more turns in the original length stay, those with fewer are stretched.
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    is_truncated: bool = True  # yarn: blending begins and ends at whole pairs
+    # longrope: what the angles of each pair are divided by, unless and if more than the original length is served
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+    attention_factor: float = 1.0  # of the pairs themselves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """By which angles the pairs of a head turn with its position."""
+
+    theta: float
+    scaling: RopeScaling | None = None
+    num_turned: int = 0  # values of a head that turn, its first; 0: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryGrowth:
+    """A query at position p is multiplied by 1 + beta * log(1 + p // length)."""
+
+    beta: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSpec:
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float  # of the product of a query and a key
+    rotation: Rotation | None  # None: heads are not rotated
+    window: int = 0  # positions that each one sees, its own included; 0: all before it
+    cap: float = 0.0  # a score s becomes cap * tanh(s / cap); 0: it stays
+    has_bias: bool = False  # of queries, keys and values
+    has_output_bias: bool = False
+    has_qk_norm: bool = False  # of each head of queries and keys
+    has_sinks: bool = False  # each head has a score more, which takes its share and has no value
+    has_wide_qk_norm: bool = False  # of all heads of queries at once, and of all heads of keys
+    growth: QueryGrowth | None = None
+
+    @property
+    def has_groups(self) -> bool:
+        """Several query heads share keys and values."""
+        return self.num_heads != self.num_kv_heads
+
+
+# Of the activation "clamped": gate * sigmoid(STEEPNESS * gate) * (up + 1), gate at most CLAMP, up within +-CLAMP.
+CLAMP, STEEPNESS = 7.0, 1.702
+ACTIVATIONS = ("silu", "gelu_tanh", "clamped")
+SCORES = ("softmax", "chosen", "sigmoid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsSpec:
+    """A mixture: each token chooses some of many feed-forwards of one width and adds up what they give, weighed."""
+
+    count: int
+    num_chosen: int
+    scores: str = "softmax"  # of SCORES: softmax over all experts, over the chosen ones, or sigmoid
+    is_normalised: bool = False  # weights of the chosen are divided by their sum
+    factor: float = 1.0  # of all weights
+    has_correction: bool = False  # a number for each expert is added to its score for the choice alone
+    num_groups: int = 1  # of neighbours, among which those with the largest sum of two scores are chosen first
+    num_chosen_groups: int = 1
+    shared_width: int = 0  # of the feed-forward that every token takes beside; 0: there is none
+    has_router_bias: bool = False
+    has_bias: bool = False  # of each expert's matrices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedForwardSpec:
+    """down(activation(gate(x)) * up(x)), without a gate down(activation(up(x)))"""
+
+    width: int  # of one expert, where there are several
+    activation: str = "silu"  # one of ACTIVATIONS
+    has_gate: bool = True  # experts always have one
+    has_bias: bool = False  # of gate, up and down that every token takes
+    experts: ExpertsSpec | None = None
+
+    @property
+    def dense_width(self) -> int:
+        """Of what every token takes; 0: nothing."""
+        return self.width if self.experts is None else self.experts.shared_width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSpec:
+    """residual += factor * norm_after(branch(norm_before(residual))), for attention, then for the feed-forward.
+
+    In parallel both branches begin with the same norm, attention's, of the same residual.
+    """
+
+    attention: AttentionSpec
+    feed_forward: FeedForwardSpec
+    has_norm_before: bool = True
+    has_norm_after: bool = False
+    is_parallel: bool = False
+    residual_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        assert self.has_norm_before or not self.is_parallel, "branches in parallel share the norm before them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What tensors are called in the files, without .weight or .bias, and how they are stored there.
+
+    {} stands for the layer's number. A matrix that a file keeps in parts has several names, in the order in which they
+    are stacked.
+    """
+
+    embedding: str = "model.embed_tokens"
+    norm: str = "model.norm"
+    head: str = "lm_head"
+    layer: str = "model.layers.{}."  # before each of the following
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    q_norm: str = "self_attn.q_norm"
+    k_norm: str = "self_attn.k_norm"
+    output: str = "self_attn.o_proj"
+    sinks: str = "self_attn.sinks"  # whole
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")  # the last alone where there is no gate
+    down: str = "mlp.down_proj"
+    router: str = "mlp.gate"
+    correction: str = "mlp.gate.e_score_correction_bias"  # whole
+    # Of experts; {} stands for the expert's number where each has tensors of its own.
+    expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
+    expert_down: str = "mlp.experts.{}.down_proj"
+    # rows: [out, in], called as other matrices; columns: [experts, in, out], gate and up take turns; mxfp4: blocks and
+    # scales, [experts, out, ...], gate and up take turns
+    expert_form: str = "rows"
+    shared_gate_up: tuple[str, ...] = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")
+    shared_down: str = "mlp.shared_experts.down_proj"
+    before_attention: str = "input_layernorm"
+    after_attention: str = ""
+    before_feed_forward: str = "post_attention_layernorm"
+    after_feed_forward: str = ""
+    # Queries and keys are stored for interleaved rotation: the values of a pair are neighbours.
+    has_paired_rows: bool = False
+    norm_offset: float = 0.0  # what the stored weights of norms lack
+    qk_norm_offset: float | None = None  # the same, of q_norm and k_norm; None: as of all norms
+
+
+HF_NAMES = Names()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingDefaults:
+    """What generation_config.json suggests where a request says nothing."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockWeights:
+    """Weights that a file has in blocks of integers with scales."""
+
+    type_name: str  # of most of them: "Q4_1", ...
+    num_bytes: int
+    num_weights: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackModel:
+    """A model without a declaration, which transformers computes."""
+
+    config_json: str  # all that its config.json says
+    num_parameters: int = 0  # 0, and no layers: not described yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    architecture: str  # "LlamaForCausalLM", ...
+    hidden_size: int
+    vocab_size: int
+    max_model_len: int
+    layers: tuple[LayerSpec, ...]
+    rms_norm_eps: float  # of all norms
+    has_centred_norms: bool = False  # LayerNorm in place of RMSNorm, but for those of heads
+    has_norm_biases: bool = False  # of all but those of heads
+    num_further_layers: int = 0  # in the files behind these, which guess further tokens and are not read
+    embedding_factor: float = 1.0
+    logit_factor: float = 1.0  # of the logits, before the cap
+    logit_cap: float = 0.0  # as the cap of attention, over the logits
+    is_tied: bool = False  # the output matrix is the embedding
+    num_head_rows: int | None = None  # of the output matrix, where a rank has some of them; None: all
+    names: Names = HF_NAMES
+    dtype: str = "float32"  # as stored
+    blocks: BlockWeights | None = None  # where a GGUF file has weights that a CPU can keep quantised
+    four_bits: BlockWeights | None = None  # where a file has experts in MXFP4, which a GPU can keep
+    fallback: FallbackModel | None = None  # None: it is computed from this declaration
+    bos_id: int | None = None
+    eos_ids: tuple[int, ...] = ()
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    warnings: tuple[str, ...] = field(default=(), compare=False)  # of its files, for the command to print
+    embedding: "EmbeddingConfig | None" = None  # what it makes instead of text
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def kinds_of_layers(self) -> tuple[LayerSpec, ...]:
+        """Each once, in order of appearance."""
+        return tuple(dict.fromkeys(self.layers))
+
+
+def uniform_model(
+    *, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int, intermediate_size: int, rope_theta: float,
+    rope_scaling: RopeScaling | None = None, sliding_window: int = 0, has_qkv_bias: bool = False,
+    has_output_bias: bool = False, has_inner_bias: bool = False, has_qk_norm: bool = False, **ends: Any,
+) -> ModelConfig:  # fmt: skip
+    """A model whose layers are all alike, as Llama's are; `ends`: the other fields of `ModelConfig`."""
+    attention = AttentionSpec(
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        scale=head_dim**-0.5,
+        rotation=Rotation(theta=rope_theta, scaling=rope_scaling),
+        window=sliding_window,
+        has_bias=has_qkv_bias,
+        has_output_bias=has_output_bias,
+        has_qk_norm=has_qk_norm,
+    )
+    feed_forward = FeedForwardSpec(width=intermediate_size, has_bias=has_inner_bias)
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward)
+    return ModelConfig(layers=(layer,) * num_layers, **ends)
