@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[1]
 SOURCE = "src/chairlift"
 ALWAYS = ("tests/property", "tests/golden", "tests/unit/core")
 MARKS = "not slow and not long and not nightly and not gpu"
-MIRRORED_ELSEWHERE = {"runner/cuda": "cuda", "runner/native": "native"}  # folders of the source, and of tests/unit
 
 
 def mirror(source: str, root: Path = ROOT) -> str | None:
@@ -27,15 +26,8 @@ def mirror(source: str, root: Path = ROOT) -> str | None:
     if path.parent == PurePosixPath():
         own = f"tests/unit/test_{path.stem}.py"
         return own if (root / own).exists() else None
-    folders = [_mirrored(folder.as_posix()) for folder in path.parents[:-1]]
+    folders = (f"tests/unit/{folder}" for folder in path.parents[:-1])
     return next((folder for folder in folders if (root / folder).is_dir()), None)
-
-
-def _mirrored(folder: str) -> str:
-    for source, tests in MIRRORED_ELSEWHERE.items():
-        if folder == source or folder.startswith(f"{source}/"):
-            return f"tests/unit/{tests}{folder.removeprefix(source)}"
-    return f"tests/unit/{folder}"
 
 
 def paths_near(changed: Iterable[str], root: Path = ROOT) -> list[str]:

@@ -18,6 +18,7 @@ PREFIXES: dict[str, str | None] = {
     "text": "text",
     "server": "server",
     "config": "config",
+    "models": "config",
 }
 SHARES = {"core": 20, "runner": 8, "wire": 6, "recovery": 4, "text": 8, "server": 8, "config": 6}
 

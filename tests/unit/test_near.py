@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
     [
         ("core/scheduling/pool.py", "tests/unit/core/scheduling"),
         ("core/prefill.py", "tests/unit/core"),
-        ("runner/cuda/step/host.py", "tests/unit/cuda/step"),
-        ("runner/native/linear.c", "tests/unit/native"),
+        ("runner/cuda/step/host.py", "tests/unit/runner/cuda/step"),
+        ("runner/native/linear.c", "tests/unit/runner/native"),
         ("server/page/static/chat/chat.js", "tests/unit/server"),
         ("build.py", "tests/unit/test_build.py"),
         ("llm.py", None),
