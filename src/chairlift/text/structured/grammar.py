@@ -16,6 +16,7 @@ from chairlift.text.structured.endless import is_endless
 from chairlift.text.structured.faults import own_faults, why_endless
 from chairlift.text.structured.lark import escaped, holds_given, lark_of, library_schema
 from chairlift.text.structured.places import failing_place
+from chairlift.text.structured.rules_depth import check_lark
 from chairlift.text.structured.source import choices, loaded, wrong
 from chairlift.text.structured.tags import tags_grammar
 from chairlift.text.structured.vocabulary import byte_vocabulary
@@ -47,7 +48,9 @@ def grammar_of(structured: Structured) -> str:
     if len(structured.source) > MAX_CHARACTERS:
         raise wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(structured.source)}")
     if structured.kind in _LARK:
-        return LLMatcher.grammar_from_lark(_LARK[structured.kind](structured.source))
+        lark = _LARK[structured.kind](structured.source)
+        check_lark(lark)
+        return LLMatcher.grammar_from_lark(lark)
     return _MAKERS[structured.kind](structured.source)
 
 

@@ -14,6 +14,8 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from chairlift.text.structured.bounded import bounded
 from chairlift.text.structured.constraints import constraints_of
+from chairlift.text.structured.rules_depth import check_gbnf
+from chairlift.text.structured.schema_depth import check_depth
 from chairlift.text.structured.shared import with_shared_parts
 from chairlift.text.structured.source import wrong
 
@@ -58,6 +60,7 @@ def library_schema(schema: Any) -> str:
         raise wrong(f"not a JSON schema: it is an object, true or false, got {type(schema).__name__}")
     try:
         made = with_shared_parts(bounded(constraints_of(schema)))
+        check_depth(made)
         return msgspec.json.encode({**made, "x-guidance": JSON_OPTIONS}).decode()
     except (ValueError, RecursionError) as error:
         raise wrong(f"not a JSON schema: {error}") from error
@@ -80,6 +83,7 @@ def lark_of(source: str) -> str:
     """A grammar in Lark, of one in Lark or GBNF."""
     if not _GBNF.search(source):
         return source
+    check_gbnf(source)
     try:
         lark = gbnf_to_lark(source)
     except Exception as error:  # of the library's translator, which raises what it meets
