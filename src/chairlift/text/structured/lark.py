@@ -17,7 +17,7 @@ from chairlift.text.structured.constraints import constraints_of
 from chairlift.text.structured.rules_depth import check_gbnf
 from chairlift.text.structured.schema_depth import check_depth
 from chairlift.text.structured.shared import with_shared_parts
-from chairlift.text.structured.source import wrong
+from chairlift.text.structured.source import check_length, wrong
 
 ANY_TEXT = r"(?s:.*)"
 _GIVEN = "// given"  # at the head of rules that a client wrote, where they are a part
@@ -59,7 +59,9 @@ def library_schema(schema: Any) -> str:
     if not isinstance(schema, dict):
         raise wrong(f"not a JSON schema: it is an object, true or false, got {type(schema).__name__}")
     try:
-        made = with_shared_parts(bounded(constraints_of(schema)))
+        said = constraints_of(schema)
+        check_length(msgspec.json.encode(said).decode())
+        made = with_shared_parts(bounded(said))
         check_depth(made)
         return msgspec.json.encode({**made, "x-guidance": JSON_OPTIONS}).decode()
     except (ValueError, RecursionError) as error:
