@@ -16,11 +16,11 @@ from chairlift.text.structured.endless import is_endless
 from chairlift.text.structured.faults import own_faults, why_endless
 from chairlift.text.structured.lark import escaped, holds_given, lark_of, library_schema
 from chairlift.text.structured.places import failing_place
-from chairlift.text.structured.source import choices, loaded, wrong
+from chairlift.text.structured.rules_depth import check_lark
+from chairlift.text.structured.source import check_length, choices, loaded, wrong
 from chairlift.text.structured.tags import tags_grammar
 from chairlift.text.structured.vocabulary import byte_vocabulary
 
-MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
 # Parser items of one mask; beyond them a grammar ends its request, not the engine's step. Measured with 49 thousand
 # tokens on one core (x86-64). In rules that a client wrote, which may be ambiguous, an item costs the more the longer
 # the answer is; shapes made here are wide, but their items stay cheap.
@@ -44,10 +44,11 @@ _LIMITS_OF_RULES = _limits(_MAX_ITEMS_OF_RULES)
 
 def grammar_of(structured: Structured) -> str:
     """Raises `InvalidRequest`, with the place inside the shape, for what is not even well formed."""
-    if len(structured.source) > MAX_CHARACTERS:
-        raise wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(structured.source)}")
+    check_length(structured.source)
     if structured.kind in _LARK:
-        return LLMatcher.grammar_from_lark(_LARK[structured.kind](structured.source))
+        lark = _LARK[structured.kind](structured.source)
+        check_lark(lark)
+        return LLMatcher.grammar_from_lark(lark)
     return _MAKERS[structured.kind](structured.source)
 
 

@@ -13,8 +13,10 @@ import msgspec
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from chairlift.text.structured.bounded import bounded
+from chairlift.text.structured.rules_depth import check_gbnf
+from chairlift.text.structured.schema_depth import check_depth
 from chairlift.text.structured.shared import with_shared_parts
-from chairlift.text.structured.source import constraints_of, wrong
+from chairlift.text.structured.source import check_length, constraints_of, wrong
 
 ANY_TEXT = r"(?s:.*)"
 _GIVEN = "// given"  # at the head of rules that a client wrote, where they are a part
@@ -56,7 +58,10 @@ def library_schema(schema: Any) -> str:
     if not isinstance(schema, dict):
         raise wrong(f"not a JSON schema: it is an object, true or false, got {type(schema).__name__}")
     try:
-        made = with_shared_parts(bounded(constraints_of(schema)))
+        said = constraints_of(schema)
+        check_length(msgspec.json.encode(said).decode())
+        made = with_shared_parts(bounded(said))
+        check_depth(made)
         return msgspec.json.encode({**made, "x-guidance": JSON_OPTIONS}).decode()
     except (ValueError, RecursionError) as error:
         raise wrong(f"not a JSON schema: {error}") from error
@@ -79,6 +84,7 @@ def lark_of(source: str) -> str:
     """A grammar in Lark, of one in Lark or GBNF."""
     if not _GBNF.search(source):
         return source
+    check_gbnf(source)
     try:
         lark = gbnf_to_lark(source)
     except Exception as error:  # of the library's translator, which raises what it meets

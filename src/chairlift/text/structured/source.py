@@ -29,8 +29,16 @@ def _held(key: str, value: Any) -> Any:
     return constraints_of(value)
 
 
+MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
+
+
 def wrong(message: str) -> InvalidRequest:
     return InvalidRequest("structured_outputs", message.strip())
+
+
+def check_length(source: str) -> None:
+    if len(source) > MAX_CHARACTERS:
+        raise wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(source)}")
 
 
 def loaded(source: str) -> Any:

@@ -17,9 +17,12 @@ def tags_grammar(given: Any) -> str:
     rules = Rules({})
     if not isinstance(given, Mapping):
         raise _wrong("", "must be an object")
-    if "format" in given:
-        return rules.grammar(_write(rules, given["format"], "/format", ""))
-    return rules.grammar(_triggered(rules, _of_structures(given), "", ""))
+    try:
+        if "format" in given:
+            return rules.grammar(_write(rules, given["format"], "/format", ""))
+        return rules.grammar(_triggered(rules, _of_structures(given), "", ""))
+    except RecursionError as error:
+        raise _wrong("/format", "too many formats stand one inside of another") from error
 
 
 def _of_structures(given: Mapping[str, Any]) -> dict[str, Any]:

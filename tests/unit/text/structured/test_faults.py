@@ -9,6 +9,7 @@ from chairlift.text.responses.rules.schemas import schema_of
 from chairlift.text.responses.tools.tool import Tool
 from chairlift.text.structured.faults import own_faults
 from chairlift.text.structured.grammar import json_schema_fault
+from chairlift.text.structured.source import MAX_CHARACTERS
 
 ITSELF = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
 EXACT = 2**53
@@ -35,3 +36,9 @@ def test_a_strict_tool_that_needs_itself_is_refused_with_its_place() -> None:
     with pytest.raises(InvalidRequest, match=r"tools\[3\].function.parameters: at /properties/a: has no finite answer"):
         schema_of(tool(strict=True))
     assert schema_of(tool(strict=None)) == {"type": "object"}
+
+
+def test_a_long_schema_of_a_tool_is_not_read() -> None:
+    long = ITSELF | {"const": "a" * MAX_CHARACTERS}
+    with pytest.raises(InvalidRequest, match=r"tools\[3\].function.parameters: at /: must have at most"):
+        schema_of(Tool("walk", long, strict=True, index=3))

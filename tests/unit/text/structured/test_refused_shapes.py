@@ -9,7 +9,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.structured.checker import StructuredChecker
-from chairlift.text.structured.grammar import MAX_CHARACTERS
+from chairlift.text.structured.source import MAX_CHARACTERS
 from fakes.small_tokenizer import EOS, small_tokenizer
 
 ITSELF = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}

@@ -1,0 +1,108 @@
+"""How deep the rules of a grammar lead, in Lark or GBNF, with groups and what is nested in them.
+
+Always: text is split as the grammar library does it. Where a rule may begin that is not understood here, all rules
+count as one inside of another.
+"""
+
+import json
+import re
+
+from chairlift.text.structured.depth import MAX_RULES, Links
+from chairlift.text.structured.schema_depth import check_depth
+from chairlift.text.structured.source import wrong
+
+_NAME = "_?(?:[a-z][_a-z0-9-]*|[A-Z][_A-Z0-9-]*)"
+_LARK = re.compile(
+    rf"""(?P<text> \s+ | (?://|\#)[^\n]* | "(?:\\.|[^"\\\n])*"i? | /(?:\\.|[^/\\])+/[imslux]* | <[^<>\s]+> | -> | :: )
+      | (?P<lark> %lark \s* \{{ )
+      | (?P<block> %(?P<kind>json|regex|llguidance) \s* (?=\{{) )
+      | (?P<statement> %(?:ignore|import|declare) )
+      | (?P<head> (?P<rule>{_NAME}) (?:::\w+)?
+            (?:\[ (?: "(?:\\.|[^"\\\n])*" | /(?:\\.|[^/\\])+/ | [^\[\]"/:] )* \])? \s* : (?!:) )
+      | (?P<name> {_NAME} )
+      | (?P<opening> [(\[{{] ) | (?P<closing> [)\]] ) | (?P<brace> \}} )
+      | (?P<colon> : )
+      | (?P<other> . )""",
+    re.VERBOSE,
+)
+_GBNF = re.compile(
+    r"""(?P<text> \s+ | \#[^\n]* | "(?:\\.|[^"\\])*" | \[(?:\\.|[^\]\\])*\] )
+      | (?P<head> (?P<rule>[\w-]+) \s* ::= )
+      | (?P<name> [\w-]+ )
+      | (?P<opening> \( ) | (?P<closing> \) )
+      | (?P<other> . )""",
+    re.VERBOSE | re.DOTALL,
+)
+_Name = tuple[int, str]  # of a rule: the grammar that it is in, and its name there
+
+
+def check_lark(lark: str) -> None:
+    """Raises `InvalidRequest`."""
+    links = _checked(lark, _LARK)
+    looped = next((name for circle in links.circles() for _, name in circle if name.isupper()), None)
+    if looped is not None:
+        raise wrong(f"the terminal {looped} needs itself")
+
+
+def check_gbnf(gbnf: str) -> None:
+    _checked(gbnf, _GBNF)
+
+
+def _checked(source: str, tokens: re.Pattern[str]) -> Links[_Name]:
+    reader = _Reader(source, tokens)
+    reader.read()
+    links = reader.links
+    depth = links.depth() if reader.is_clear else sum(links.levels.values())
+    if depth > MAX_RULES:
+        why = f"rules and groups lead {depth} deep, one inside of another, and {MAX_RULES} are the most"
+        raise wrong(f"{why}; refer to fewer, or write rules where they are used")
+    return links
+
+
+class _Reader:
+    def __init__(self, source: str, tokens: re.Pattern[str]) -> None:
+        self._source, self._tokens = source, tokens
+        self.links = Links[_Name]()
+        self.is_clear = True  # each beginning of a rule was understood
+        self._at = 0
+        self._num_grammars = 0
+        self._owner: _Name = (0, "")
+        self._level = 1  # in the rule
+        self._outside: list[tuple[_Name, int]] = []  # rules that hold the grammar
+
+    def read(self) -> None:
+        while (token := self._tokens.match(self._source, self._at)) is not None:
+            self._at = token.end()
+            match token.lastgroup:
+                case "head" | "statement":
+                    self._begin((self._owner[0], "" if token.lastgroup == "statement" else token["rule"]))
+                case "name":
+                    self.links.add(self._owner, self._level, (self._owner[0], token[0]))
+                case "lark":
+                    self._num_grammars += 1
+                    self.links.add(self._owner, self._level, (self._num_grammars, "start"))
+                    self._outside.append((self._owner, self._level))
+                    self._begin((self._num_grammars, ""))
+                case "brace" if self._level == 1 and self._outside:
+                    self._owner, self._level = self._outside.pop()
+                case "opening" | "closing" | "brace":
+                    self._level = max(self._level + (1 if token.lastgroup == "opening" else -1), 1)
+                    self.links.add(self._owner, self._level)
+                case "block":
+                    self._block(token["kind"])
+                case "colon":
+                    self.is_clear = False
+
+    def _begin(self, owner: _Name) -> None:
+        self._owner, self._level = owner, 1
+        self.links.add(owner, 1)
+
+    def _block(self, kind: str) -> None:
+        try:
+            value, self._at = json.JSONDecoder().raw_decode(self._source, self._at)
+        except RecursionError as error:
+            raise wrong(f"not JSON: {error}") from error
+        except ValueError:  # the library reads no more of it
+            return
+        if kind == "json":
+            check_depth(value)
