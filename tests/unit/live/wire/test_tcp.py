@@ -130,11 +130,10 @@ async def test_a_message_that_cannot_be_read_is_dropped(tmp_path: Path) -> None:
 async def test_a_deadline_crosses_to_another_clock(tmp_path: Path) -> None:
     async with nodes(tmp_path, 1) as (_, _, client):
         # As if the engine's machine had been started a day before this one.
-        client.replicas._places[0].link._ahead_s = 86_400.0
+        link = client.replicas._places[0].link
+        link._ahead_s = 86_400.0
         sent: list[messages.ToEngine] = []
-        client.replicas._places[0].link._encoder = type(
-            "Kept", (), {"encode": lambda _, message: sent.append(message) or b"\xc0"}
-        )()  # type: ignore[assignment]
+        link._encoder = type("Kept", (), {"encode": lambda _, message: sent.append(message) or b"\xc0"})()  # type: ignore[assignment]
         heard = Heard(client, [1], SamplingParams(max_tokens=9))
         client.submit([1], SamplingParams(max_tokens=9), 9, heard, expires=1000.0)
         assert [each.expires for each in sent if isinstance(each, messages.Submit)] == [None, 87_400.0]
