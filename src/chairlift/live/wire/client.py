@@ -130,10 +130,7 @@ class EngineClient:
     def has_adapter(self, adapter: int) -> bool:
         return any(each.attributes.adapter == adapter for each in self._generations.values())
 
-    def hear(self, replica: int, message: messages.Step | messages.Moved | messages.Kept) -> None:
-        if isinstance(message, messages.Step):
-            self._hear_step(replica, message)
-            return
+    def hear(self, message: messages.Moved | messages.Kept) -> None:
         generation = self._generations.get(message.key)
         if generation is None:
             return
@@ -142,7 +139,7 @@ class EngineClient:
         else:
             generation.recalled_to = None
 
-    def _hear_step(self, replica: int, step: messages.Step) -> None:
+    def hear_step(self, replica: int, step: messages.Step) -> None:
         generations, service = self._generations, self.replicas.service
         is_counting = service.is_on
         for output in step.outputs:
@@ -151,7 +148,7 @@ class EngineClient:
                 if is_counting and output.token is not None:
                     service.count(replica, generation.service_of(output))
                 generation.put(output)
-        if self.replicas.is_prefill(replica):
+        if self.replicas.roster.is_prefill(replica):
             self._hand_over(replica, step)
         if self.replicas.are_several and (info := self.replicas.info(replica)) is not None:
             self._recall(replica, info)

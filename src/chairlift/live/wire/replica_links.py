@@ -40,9 +40,11 @@ Look = Callable[[], InterruptedWork | None]  # what a dead engine was busy with;
 
 
 class Requests(Protocol):
-    """The requests of a front end. Each is told of a replica by its place."""
+    """The requests of a front end, which are told what happens to a replica, by its place."""
 
-    def hear(self, replica: int, message: messages.Step | messages.Moved | messages.Kept) -> None: ...
+    def hear_step(self, replica: int, step: messages.Step) -> None: ...
+
+    def hear(self, message: messages.Moved | messages.Kept) -> None: ...
 
     def welcome(self, replica: int, ready: messages.Ready) -> None:
         """It is there, and takes what stayed with it and what waits for any."""
@@ -90,12 +92,12 @@ class ReplicaLinks:
         """`local`: addresses of the replicas on this machine, and how to look how their engines ended, which is done
         where there are several. `is_cluster`: others may be added. `roles`: of each, if they have any."""
         self.routing = Routing(router, len(local))
+        self.roster = Roster(roles)
         self.watched = Watched(self.send_if_ready)
         self.service = ServiceTold(self.send_if_ready)
         self._requests = requests
         self._name = name
         self._is_cluster = is_cluster
-        self._roster = Roster(roles)
         self._unloads = Unloads(self._ask_to_unload, requests.has_adapter)
         self._is_ready = asyncio.Event()
         self._broken: asyncio.Future[None] | None = None  # while running
@@ -159,7 +161,7 @@ class ReplicaLinks:
         _end_looks(place)
         if was_ready:
             self._forget(replica)
-        self._roster.drain(replica, False)
+        self.roster.drain(replica, False)
         self._requests.lose(replica)
 
     def renumber(self, replica: int, number: int) -> None:
@@ -204,7 +206,7 @@ class ReplicaLinks:
         return [
             {
                 "replica": link.number,
-                **link.shown(self._roster.is_drained(replica)),
+                **link.shown(self.roster.is_drained(replica)),
                 "is_watched": replica == self.watched.replica,
                 "queued_tokens": self.routing.replicas.queued[replica] if link.is_ready else 0,
                 "known_prefixes": self.routing.replicas.prefixes.num_held(replica),
@@ -215,10 +217,7 @@ class ReplicaLinks:
     def takers(self, fingerprint: str | None, has_made: bool = False) -> int:
         """Replicas that may take a request which began with this fingerprint (None: it has not), as bits. `has_made`:
         any token."""
-        return self._roster.takers(fingerprint, has_made, len(self._places) - len(self._left))
-
-    def is_prefill(self, replica: int) -> bool:
-        return self._roster.is_prefill(replica)
+        return self.roster.takers(fingerprint, has_made, len(self._places) - len(self._left))
 
     def route(
         self, tokens: Sequence[int], attributes: Attributes, takers: int, num_moved: int, target: int | None
@@ -245,7 +244,7 @@ class ReplicaLinks:
         await self._unloads.wait(adapter)
 
     def _ask_to_unload(self, adapter: int) -> list[int]:
-        ready = members(self._roster.ready)
+        ready = members(self.roster.ready)
         for replica in ready:
             self.send(replica, messages.Unload(adapter))
         return ready
@@ -259,9 +258,9 @@ class ReplicaLinks:
     def _hear(self, replica: int, message: messages.FromEngine) -> None:
         if isinstance(message, messages.Step):
             self.routing.tell(replica, message.queued, message.num_running, message.num_taken)
-            self._requests.hear(replica, message)
+            self._requests.hear_step(replica, message)
         elif isinstance(message, messages.Moved | messages.Kept):
-            self._requests.hear(replica, message)
+            self._requests.hear(message)
         elif isinstance(message, messages.Unloaded):
             self._unloads.hear(replica, message.adapter)
         elif isinstance(message, messages.Prefixes):
@@ -286,9 +285,9 @@ class ReplicaLinks:
         self.routing.span = span_of(ready.info.limits.block_size)
         self.routing.begin(replica)
         _end_looks(place)
-        self._roster.come(replica, ready.info.fingerprint)
+        self.roster.come(replica, ready.info.fingerprint)
         self.service.come(replica, ready.info.counts_users)
-        was_drained = self._roster.is_drained(replica)
+        was_drained = self.roster.is_drained(replica)
         if was_drained and not ready.is_draining:  # the engine before was, and has died
             self.send(replica, messages.Drain(True))
         self._set_draining(replica, ready.is_draining or was_drained)
@@ -299,7 +298,7 @@ class ReplicaLinks:
         self._requests.welcome(replica, ready)
 
     def _set_draining(self, replica: int, is_on: bool) -> None:
-        self._roster.drain(replica, is_on)
+        self.roster.drain(replica, is_on)
         self.routing.replicas.set_open(replica, not is_on)
         if is_on and self.routing.replicas.open:
             self._requests.leave(replica)
@@ -312,11 +311,11 @@ class ReplicaLinks:
 
     def _forget(self, replica: int) -> None:
         self.routing.end(replica)
-        self._roster.go(replica)
+        self.roster.go(replica)
         self._unloads.lose(replica)
         self.service.go(replica)
-        self.watched.go(replica, members(self._roster.ready))
-        if not self._roster.ready:
+        self.watched.go(replica, members(self.roster.ready))
+        if not self.roster.ready:
             self._is_ready.clear()
 
     def _look(self, replica: int, num_left: int) -> None:

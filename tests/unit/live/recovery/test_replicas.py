@@ -151,7 +151,7 @@ async def test_a_drained_replica_is_left_and_taken_again(tmp_path: Path) -> None
         for i, each in enumerate(heard):
             await check(each, [i, 9], params[i])
         assert world.clients[1].replicas.drain(0, is_on=False)
-        await until(lambda: not any(client.replicas._roster.is_drained(0) for client in world.clients))
+        await until(lambda: not any(client.replicas.roster.is_drained(0) for client in world.clients))
         assert replicas_of([Heard(world.clients[0], [i], params[0]) for i in range(4)]) == {0, 1}
         assert world.num_deaths == [0, 0]
 
@@ -166,7 +166,7 @@ async def test_requests_that_wait_go_to_a_replica_that_has_become_free(tmp_path:
         for client in world.clients:
             client.on_moved = lambda why, with_kv: moved.append((why, with_kv))
         assert world.clients[0].replicas.drain(1, is_on=True)
-        await until(lambda: all(client.replicas._roster.is_drained(1) for client in world.clients))
+        await until(lambda: all(client.replicas.roster.is_drained(1) for client in world.clients))
         heard = [Heard(world.clients[i % 2], *each) for i, each in enumerate(zip(prompts, params, strict=True))]
         assert replicas_of(heard) == {0}
         assert world.clients[0].replicas.drain(1, is_on=False)
@@ -187,7 +187,7 @@ async def test_when_all_replicas_drain_requests_stay(tmp_path: Path) -> None:
         first = Heard(world.clients[0], [1], params)
         for replica in range(2):
             assert world.clients[0].replicas.drain(replica, is_on=True)
-        await until(lambda: all(client.replicas._roster.is_drained(i) for client in world.clients for i in range(2)))
+        await until(lambda: all(client.replicas.roster.is_drained(i) for client in world.clients for i in range(2)))
         await check(first, [1], params)
         await check(Heard(world.clients[0], [2], params), [2], params)
 
