@@ -219,8 +219,8 @@ async def _serve(kind: str, address: str, port: int) -> None:
     model = find_model(Settings())
     Stream.tokenizer = load_tokenizer(model.source, None)
     Stream.client = EngineClient([address], "front-end")
-    connection = asyncio.ensure_future(Stream.client.run())
-    await Stream.client.until_ready()
+    connection = asyncio.ensure_future(Stream.client.replicas.run())
+    await Stream.client.replicas.until_ready()
     print("ready", flush=True)
     if kind.startswith("raw"):
         chunks = {"raw-struct": as_struct, "raw-orjson": with_orjson() if kind == "raw-orjson" else filled_in}

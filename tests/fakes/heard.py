@@ -22,9 +22,9 @@ async def connected(address: str, name: str = "front-end") -> AsyncIterator[Engi
 async def joined(addresses: list[str], name: str, **more: Any) -> AsyncIterator[EngineClient]:
     """A client of several replicas, once all are there."""
     client = EngineClient(addresses, name, **more)
-    running = asyncio.ensure_future(client.run())
+    running = asyncio.ensure_future(client.replicas.run())
     try:
-        await until(lambda: all(link.is_ready for link in client._links))
+        await until(lambda: all(place.link.is_ready for place in client.replicas._places))
         yield client
     finally:
         running.cancel()

@@ -54,7 +54,7 @@ def create_admin_app(
         return Response(msgspec.json.encode(content), media_type="application/json")
 
     async def replicas(http: Request) -> Response:
-        return Response(msgspec.json.encode(client.loads()), media_type="application/json")
+        return Response(msgspec.json.encode(client.replicas.loads()), media_type="application/json")
 
     async def drain(http: Request) -> Response:
         return _drain(client, http.path_params["replica"], is_on=True)
@@ -78,7 +78,7 @@ def create_admin_app(
 
 def _drain(client: EngineClient, replica: int, is_on: bool) -> Response:
     """Asks the replica, which then tells all front ends."""
-    if not client.drain(replica, is_on):
+    if not client.replicas.drain(replica, is_on):
         message = f"there is no replica {replica} now; /admin/replicas lists them"
         return Response(error_json(404, message), 404, media_type="application/json")
     return Response(msgspec.json.encode({"replica": replica, "is_draining": is_on}), media_type="application/json")

@@ -57,7 +57,7 @@ class _Adapters:
         except (msgspec.MsgspecError, InvalidConfig) as error:
             return _refused(400, error)
         if before is not None:  # its requests go on with it, new ones have the new one
-            task = asyncio.ensure_future(self._client.unload(before.number))
+            task = asyncio.ensure_future(self._client.replicas.unload(before.number))
             self._unloading.add(task)
             task.add_done_callback(self._unloading.discard)
         return _json({"name": adapter.name, "path": adapter.path})
@@ -71,7 +71,7 @@ class _Adapters:
             return _refused(404, error)
         except (msgspec.MsgspecError, InvalidConfig) as error:
             return _refused(400, error)
-        await self._client.unload(adapter.number)
+        await self._client.replicas.unload(adapter.number)
         return _json({"name": adapter.name})
 
 

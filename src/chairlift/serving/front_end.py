@@ -83,6 +83,7 @@ async def _front_end(
     replicas = range(model.settings.replicas)
     notes = [StepNote(folder.steps(replica)) for replica in replicas]
     is_cluster = model.settings.cluster is not None
+    metrics = FrontEndMetrics(folder.metrics, index)
     client = EngineClient(
         [folder.address(replica) for replica in replicas],
         # Engines of other machines may know several servers.
@@ -91,16 +92,14 @@ async def _front_end(
         look=lambda replica: notes[replica].look(),
         is_cluster=is_cluster,
         roles=model.settings.replica_roles,
+        draw_seed=_seeds(model.settings, index),
+        on_moved=metrics.moved,
     )
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
     counts = Counts(folder.counts, index)
     load = Load(model.settings, counts, RateLimits(folder.rates))
     tokenizer = load_tokenizer(model.source, model.settings.tokenizer, model.settings.chat_template)
-    metrics = FrontEndMetrics(folder.metrics, index)
     load.on_refused = metrics.refused
-    client.on_moved = metrics.moved
-    if model.settings.seed is not None:  # front ends draw different seeds
-        client.draw_seed = partial(random.Random(f"{model.settings.seed} {index}").getrandbits, 64)
     spans = _spans(model.settings, index, metrics)
     context = ServerContext(
         load=load,
@@ -136,7 +135,7 @@ async def _front_end(
     # at once, and takes no requests before.
     if load.is_complete:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(client.until_ready(), _ENGINE_S)
+            await asyncio.wait_for(client.replicas.until_ready(), _ENGINE_S)
     apps = [create_app(context)]
     if len(listeners) > 1:
         apps.append(create_admin_app(load, folder.reloads, client, context.adapters))
@@ -160,16 +159,22 @@ async def _front_end(
             context.request_log.flush()
 
 
+def _seeds(settings: Settings, index: int) -> Callable[[], int]:
+    """Of requests that bring none: front ends draw different ones."""
+    source = random.SystemRandom() if settings.seed is None else random.Random(f"{settings.seed} {index}")
+    return partial(source.getrandbits, 64)
+
+
 async def _connect(client: "EngineClient", settings: Settings, folder: RunFolder) -> None:
     """To the engines here and, in a cluster, to those that the members' list names."""
     if settings.cluster is None:
-        await client.run()
+        await client.replicas.run()
         return
     from chairlift.live.nodes.feed import MembersFeed
     from chairlift.live.wire.curve import Curve
 
-    feed = MembersFeed(client, Curve(read_key(settings.cluster_key)))
-    await asyncio.gather(client.run(), feed.run(folder.members))
+    feed = MembersFeed(client.replicas, Curve(read_key(settings.cluster_key)))
+    await asyncio.gather(client.replicas.run(), feed.run(folder.members))
 
 
 def _say_goodbye(loop: asyncio.AbstractEventLoop, client: "EngineClient", load: "Load", end: asyncio.Event) -> None:
@@ -192,6 +197,6 @@ def _spans(settings: Settings, index: int, metrics: FrontEndMetrics) -> Spans | 
 
 
 async def _announce(report: Callable[[], None], client: "EngineClient", counts: Counts) -> None:
-    await client.until_ready()
+    await client.replicas.until_ready()
     counts.put(Count.HAS_BEGUN, 1)
     report()

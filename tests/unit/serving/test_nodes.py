@@ -86,14 +86,14 @@ class Cluster:
 @asynccontextmanager
 async def front_end(cluster: Cluster) -> AsyncIterator[EngineClient]:
     async with joined([], "one", is_cluster=True) as client:
-        feed = asyncio.ensure_future(MembersFeed(client, Curve(KEY)).run(cluster.folder.members))
+        feed = asyncio.ensure_future(MembersFeed(client.replicas, Curve(KEY)).run(cluster.folder.members))
         yield client
         feed.cancel()
         await asyncio.wait([feed])
 
 
 def num_ready(client: EngineClient) -> int:
-    return sum(each["state"] == "ready" for each in client.loads())
+    return sum(each["state"] == "ready" for each in client.replicas.loads())
 
 
 async def test_a_list_that_dies_costs_no_stream_and_the_next_finds_all(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_list_that_dies_costs_no_stream_and_the_next_finds_all(tmp_path:
 async def test_a_request_that_crashes_a_node_meets_no_other_as_its_agent_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chairlift.live.wire.looks._REMOTE_LOOKS", 10_000)  # however busy the machine
+    monkeypatch.setattr("chairlift.live.wire.replica_links._REMOTE_LOOKS", 10_000)  # however busy the machine
     cluster = Cluster(tmp_path)
     async with AsyncExitStack() as stack:
         stack.enter_context(running(cluster.start_list()))
@@ -138,7 +138,7 @@ async def test_a_node_that_has_left_and_comes_back_takes_requests(tmp_path: Path
         client = await stack.enter_async_context(front_end(cluster))
         await until(lambda: num_ready(client) == 1)
         cluster.agents[0].tell(STOP)  # it drains the engine
-        await until(lambda: not client.loads() and not cluster.agents[0].process.is_alive())
+        await until(lambda: not client.replicas.loads() and not cluster.agents[0].process.is_alive())
         cluster.engines[0].kill()  # the next is not drained
         start_agent()
         await until(lambda: num_ready(client) == 1)

@@ -18,8 +18,8 @@ import zmq.asyncio
 
 from chairlift.live.nodes.messages import Ended, Left, Members, Published
 from chairlift.live.recovery.step_note import InterruptedWork
-from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.curve import Curve
+from chairlift.live.wire.replica_links import ReplicaLinks
 
 GRACE_S = 5.0  # a link is broken and its member not listed before it is dropped
 _FRESH_S = 5.0  # that the word how an engine ended is of use
@@ -37,7 +37,7 @@ class _Known:
 
 @dataclass
 class MembersFeed:
-    client: EngineClient
+    replicas: ReplicaLinks
     curve: Curve
     now: Callable[[], float] = time.monotonic
     _known: dict[str, _Known] = field(default_factory=dict)  # by address
@@ -67,15 +67,15 @@ class MembersFeed:
         now = self.now()
         listed = {engine.address: engine.number for engine in members.engines}
         for address in [each for each in listed if each not in self._known]:
-            replica = self.client.add(address, self.curve, partial(self._take_end, address), listed[address])
+            replica = self.replicas.add(address, self.curve, partial(self._take_end, address), listed[address])
             self._known[address] = _Known(replica, now, now)
             _log.debug("replica %d has joined: %s", listed[address], address)
         for address, known in list(self._known.items()):
-            is_linked = self.client.is_linked(known.replica)
+            is_linked = self.replicas.is_linked(known.replica)
             if is_linked or address in listed or address in members.starting:
                 known.lost = now
             if address in listed:
-                self.client.renumber(known.replica, listed[address])
+                self.replicas.renumber(known.replica, listed[address])
             if is_linked or address not in listed:
                 known.unreachable, known.is_told = now, False
             elif not known.is_told and now - known.unreachable >= _UNREACHABLE_S:
@@ -90,7 +90,7 @@ class MembersFeed:
                 self._drop(address)
 
     def _drop(self, address: str) -> None:
-        self.client.remove(self._known.pop(address).replica)
+        self.replicas.remove(self._known.pop(address).replica)
         _log.debug("%s is gone", address)
 
     def hear_end(self, ended: Ended) -> None:

@@ -1,8 +1,9 @@
-"""The front end's side of the live page: one viewer, and latency breakdowns of single requests.
+"""The front end's side of the live page: one viewer, latency breakdowns of single requests, and the
+replica that is seen.
 
 Always: a viewer sees every engine that comes, and learns when one is gone; a question is answered, with None when the
 engine does not know the request or is gone. Both cost the engine milliseconds: questions go to it one at a time with a
-pause between, and it is asked for the whole view once a second at most.
+pause between, and it is asked for the whole view once a second at most. Of several replicas one is seen.
 """
 
 import asyncio
@@ -84,3 +85,33 @@ class WatchClient:
     def _answer(self, request: int, data: bytes | None) -> None:
         if self._asked is not None and self._asked[0] == request and not self._asked[1].done():
             self._asked[1].set_result(data)
+
+
+class Watched:
+    """Which of several replicas the live page shows: the first that is there, and another once that is gone."""
+
+    def __init__(self, send: Callable[[int, Watch | Explain], bool]) -> None:
+        """`send` is False when the replica is not there."""
+        self.client = WatchClient(self._send_to_it)
+        self.replica: int | None = None  # None: none is there
+        self._send = send
+
+    def _send_to_it(self, message: Watch | Explain) -> bool:
+        return self.replica is not None and self._send(self.replica, message)
+
+    def come(self, replica: int) -> None:
+        if self.replica is None:
+            self.replica = replica
+            self.client.resume()
+
+    def go(self, replica: int, others: list[int]) -> None:
+        """`others`: that are there."""
+        if replica == self.replica:
+            self.replica = None
+            self.client.lose()
+            for other in others[:1]:
+                self.come(other)
+
+    def hear(self, replica: int, message: Snapshot | Explained) -> None:
+        if replica == self.replica:
+            self.client.hear(message)

@@ -43,7 +43,7 @@ def replicas(context: ServerContext) -> bytes | None:
     """The load of each replica, where there are several."""
     if not context.settings.has_others:
         return None
-    return msgspec.json.encode(context.client.loads())
+    return msgspec.json.encode(context.client.replicas.loads())
 
 
 def totals(context: ServerContext) -> bytes:

@@ -11,7 +11,7 @@ A, B = MemberEngine("tcp://a:1"), MemberEngine("tcp://b:1")
 
 
 class Links:
-    """The part of a client that the feed uses."""
+    """The part of `ReplicaLinks` that the feed uses."""
 
     def __init__(self) -> None:
         self.addresses: dict[int, str] = {}

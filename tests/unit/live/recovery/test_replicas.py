@@ -35,7 +35,7 @@ class Fleet:
         return [engine.num_deaths for engine in self.engines]
 
     def is_ready(self, replica: int) -> bool:
-        return all(client._links[replica].is_ready for client in self.clients)
+        return all(client.replicas.is_linked(replica) for client in self.clients)
 
 
 @asynccontextmanager
@@ -92,13 +92,13 @@ async def test_drains_under_kills_cost_no_token_and_move_keys_and_values(tmp_pat
         for turn in range(4):
             before, replica = sum(len(each.outputs) for each in heard), turn % 3
             await until(lambda before=before: sum(len(each.outputs) for each in heard) > before + 60)
-            world.clients[0].drain(replica, True)
+            world.clients[0].replicas.drain(replica, True)
             await asyncio.sleep(rng.random() * 0.02)
             if turn % 2:
                 world.engines[replica].kill()
                 await until(lambda replica=replica: not world.is_ready(replica))
             await until(lambda replica=replica: world.is_ready(replica))
-            world.clients[0].drain(replica, False)
+            world.clients[0].replicas.drain(replica, False)
         for each, prompt, param in zip(heard, prompts, params, strict=True):
             await check(each, prompt, param)
     assert ("drain", True) in moved
@@ -143,15 +143,15 @@ async def test_a_drained_replica_is_left_and_taken_again(tmp_path: Path) -> None
     async with fleet(tmp_path, 2) as world:
         heard = [Heard(world.clients[i % 2], [i, 9], params[i]) for i in range(12)]
         await until(lambda: all(each.outputs for each in heard))
-        assert world.clients[0].drain(0, is_on=True)
+        assert world.clients[0].replicas.drain(0, is_on=True)
         await until(lambda: 0 not in replicas_of([each for each in heard if each.generation._open]))
-        await until(lambda: all(client._links[0].num_running == 0 for client in world.clients))
+        await until(lambda: all(client.replicas._places[0].link.num_running == 0 for client in world.clients))
         late = Heard(world.clients[1], [77], params[0])
         assert late.generation.replica == 1
         for i, each in enumerate(heard):
             await check(each, [i, 9], params[i])
-        assert world.clients[1].drain(0, is_on=False)
-        await until(lambda: not any(client._roster.is_drained(0) for client in world.clients))
+        assert world.clients[1].replicas.drain(0, is_on=False)
+        await until(lambda: not any(client.replicas.roster.is_drained(0) for client in world.clients))
         assert replicas_of([Heard(world.clients[0], [i], params[0]) for i in range(4)]) == {0, 1}
         assert world.num_deaths == [0, 0]
 
@@ -165,11 +165,11 @@ async def test_requests_that_wait_go_to_a_replica_that_has_become_free(tmp_path:
     async with fleet(tmp_path, 2, "least-loaded:rebalance=0.05") as world:
         for client in world.clients:
             client.on_moved = lambda why, with_kv: moved.append((why, with_kv))
-        assert world.clients[0].drain(1, is_on=True)
-        await until(lambda: all(client._roster.is_drained(1) for client in world.clients))
+        assert world.clients[0].replicas.drain(1, is_on=True)
+        await until(lambda: all(client.replicas.roster.is_drained(1) for client in world.clients))
         heard = [Heard(world.clients[i % 2], *each) for i, each in enumerate(zip(prompts, params, strict=True))]
         assert replicas_of(heard) == {0}
-        assert world.clients[0].drain(1, is_on=False)
+        assert world.clients[0].replicas.drain(1, is_on=False)
         await until(lambda: ("rebalance", False) in moved)
         for kill in range(kills):
             world.engines[1 - kill].kill()
@@ -186,8 +186,8 @@ async def test_when_all_replicas_drain_requests_stay(tmp_path: Path) -> None:
         params = SamplingParams(max_tokens=LONG, seed=1)
         first = Heard(world.clients[0], [1], params)
         for replica in range(2):
-            assert world.clients[0].drain(replica, is_on=True)
-        await until(lambda: all(client._roster.is_drained(i) for client in world.clients for i in range(2)))
+            assert world.clients[0].replicas.drain(replica, is_on=True)
+        await until(lambda: all(client.replicas.roster.is_drained(i) for client in world.clients for i in range(2)))
         await check(first, [1], params)
         await check(Heard(world.clients[0], [2], params), [2], params)
 
@@ -210,18 +210,19 @@ def muted(folder: Path, left: dict[int, InterruptedWork]) -> tuple[EngineClient,
     """Two replicas that are there."""
     client = EngineClient([f"ipc://{folder}/{i}" for i in range(2)], "one", look=left.get)
     links = [Mute(), Mute()]
-    client._links = links  # type: ignore[assignment]
     for replica, link in enumerate(links):
-        client._hear(replica, Ready(link.info))
+        client.replicas._places[replica].link = link  # type: ignore[assignment]
+    for replica, link in enumerate(links):
+        client.replicas._hear(replica, Ready(link.info))
     return client, links
 
 
 def with_queue(folder: Path, count: int) -> tuple[EngineClient, list[Mute], list[Heard]]:
     """So many prompts of 30 tokens wait in the first replica; the other has just come."""
     client, links = muted(folder, {})
-    client._hear(1, Draining(True))
+    client.replicas._hear(1, Draining(True))
     heard = [Heard(client, [i] * 30, ENDLESS) for i in range(count)]
-    client._hear(1, Draining(False))
+    client.replicas._hear(1, Draining(False))
     return client, links, heard
 
 
@@ -230,11 +231,11 @@ async def test_only_the_last_of_the_queue_is_asked_to_leave_and_only_once(tmp_pa
     keys = [each.generation.key for each in heard]
     outputs = [Output(keys[39], 0, 7)]
     for look in range(4):
-        client._recalls._rebalancing._next.clear()
-        client._hear(0, Step(outputs if look == 0 else [], 4, 36, queued=36 * 30, num_taken=40))
+        client._rebalancing._next.clear()
+        client.replicas._hear(0, Step(outputs if look == 0 else [], 4, 36, queued=36 * 30, num_taken=40))
     asked = [message.key for message in links[0].sent if isinstance(message, Recall)]
     assert asked == [*keys[23:39], *keys[19:23]]  # half of the load: 36 prompts of 30 tokens, and 4 that run
-    client._hear(0, Moved(keys[38]))
+    client.replicas._hear(0, Moved(keys[38]))
     assert heard[38].generation.replica == 1
     assert heard[38].generation.key not in keys
     assert [message.prompt for message in links[1].sent if isinstance(message, Submit)] == [[38] * 30]
@@ -242,30 +243,30 @@ async def test_only_the_last_of_the_queue_is_asked_to_leave_and_only_once(tmp_pa
 
 async def test_a_request_that_was_kept_is_not_taken_for_one_that_goes(tmp_path: Path) -> None:
     client, links, heard = with_queue(tmp_path, 20)
-    client._hear(0, Step([], 0, 20, queued=20 * 30, num_taken=20))
+    client.replicas._hear(0, Step([], 0, 20, queued=20 * 30, num_taken=20))
     asked = [message.key for message in links[0].sent if isinstance(message, Recall)]
     assert asked == [each.generation.key for each in heard[10:]]
     for key in asked:
-        client._hear(0, Kept(key))
-    client._recalls._rebalancing._next.clear()
-    client._hear(0, Step([], 0, 20, queued=20 * 30, num_taken=20))
+        client.replicas._hear(0, Kept(key))
+    client._rebalancing._next.clear()
+    client.replicas._hear(0, Step([], 0, 20, queued=20 * 30, num_taken=20))
     again = [message.key for message in links[0].sent if isinstance(message, Recall)][len(asked) :]
     assert again == [each.generation.key for each in heard[:10]]
 
 
 async def test_what_has_come_from_another_replica_does_not_count_as_going(tmp_path: Path) -> None:
     client, links, heard = with_queue(tmp_path, 20)
-    client._hear(0, Step([], 0, 20, queued=20 * 30, num_taken=20))
+    client.replicas._hear(0, Step([], 0, 20, queued=20 * 30, num_taken=20))
     for message in list(links[0].sent):
         if isinstance(message, Recall):
-            client._hear(0, Moved(message.key))
+            client.replicas._hear(0, Moved(message.key))
     more = [Heard(client, [50 + i] * 30, ENDLESS) for i in range(10)]
     for each in [each for each in more if each.generation.replica == 0]:
         each.generation.abort()
-    client._hear(0, Step([], 0, 0, queued=0, num_taken=30))
+    client.replicas._hear(0, Step([], 0, 0, queued=0, num_taken=30))
     there = [each.generation for each in [*heard, *more] if each.generation.replica == 1 and each.generation._open]
-    client._recalls._rebalancing._next.clear()
-    client._hear(1, Step([], 0, len(there), queued=30 * len(there), num_taken=len(there)))
+    client._rebalancing._next.clear()
+    client.replicas._hear(1, Step([], 0, len(there), queued=30 * len(there), num_taken=len(there)))
     asked = [message.key for message in links[1].sent if isinstance(message, Recall)]
     own = [each.generation.key for each in more if each.generation.replica == 1]
     assert asked == own[-len(asked) :]
@@ -274,14 +275,14 @@ async def test_what_has_come_from_another_replica_does_not_count_as_going(tmp_pa
 
 async def test_a_drained_replica_whose_engine_dies_is_drained_again(tmp_path: Path) -> None:
     client, links = muted(tmp_path, {1: InterruptedWork({}, was_killed=True)})
-    client._hear(1, Draining(True))
-    client._lose(1)
-    client._hear(1, Ready(links[1].info))
+    client.replicas._hear(1, Draining(True))
+    client.replicas._lose(1)
+    client.replicas._hear(1, Ready(links[1].info))
     assert links[1].sent == [Drain(True)]
     assert {Heard(client, [1, 2], ENDLESS).generation.replica for _ in range(4)} == {0}
-    client._hear(1, Draining(False))
-    client._lose(1)
-    client._hear(1, Ready(links[1].info))
+    client.replicas._hear(1, Draining(False))
+    client.replicas._lose(1)
+    client.replicas._hear(1, Ready(links[1].info))
     assert Drain(True) not in links[1].sent[1:]
     assert 1 in {Heard(client, [1, 2], ENDLESS).generation.replica for _ in range(9)}
 
@@ -292,10 +293,10 @@ async def test_a_drain_moves_no_request_that_may_have_crashed_the_replica(tmp_pa
     heard = [Heard(client, [1, 2], ENDLESS) for _ in range(4)]
     suspects = [each.generation for each in heard if each.generation.replica == 1]
     left[1] = InterruptedWork({b"one": [each.key for each in suspects]}, was_killed=False)
-    client._lose(1)
-    client._hear(1, Ready(links[1].info, suspects=[each.key for each in suspects]))
+    client.replicas._lose(1)
+    client.replicas._hear(1, Ready(links[1].info, suspects=[each.key for each in suspects]))
     links[0].sent.clear()
-    client._hear(1, Draining(True))
+    client.replicas._hear(1, Draining(True))
     assert len(suspects) == 2
     assert {each.replica for each in suspects} == {1}
     assert not links[0].sent

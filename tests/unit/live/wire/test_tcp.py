@@ -36,8 +36,8 @@ async def nodes(folder: Path, count: int) -> AsyncIterator[tuple[list[Restarted]
         ]
         client = await stack.enter_async_context(joined([], "one", is_cluster=True))
         for number, (address, where) in enumerate(zip(inside, public, strict=True)):
-            client.add(where, CURVE, note_at(address).look, number)
-        await until(lambda: all(map(client.is_linked, range(count))))
+            client.replicas.add(where, CURVE, note_at(address).look, number)
+        await until(lambda: all(map(client.replicas.is_linked, range(count))))
         yield engines, public, client
 
 
@@ -60,8 +60,8 @@ async def test_streams_of_killed_nodes_go_on_in_others(tmp_path: Path) -> None:
         await until(lambda: all(each.outputs for each in heard))
         for engine, replica in ((engines[0], 0), (engines[1], 1)):
             engine.kill()
-            await until(lambda replica=replica: not client.is_linked(replica))
-            await until(lambda: all(map(client.is_linked, range(2))))
+            await until(lambda replica=replica: not client.replicas.is_linked(replica))
+            await until(lambda: all(map(client.replicas.is_linked, range(2))))
         for i, each in enumerate(heard):
             await check(each, [i, 9], params[i])
 
@@ -78,11 +78,11 @@ async def test_requests_of_a_node_that_is_removed_go_on_elsewhere_and_its_place_
         params = SamplingParams(max_tokens=2 * LONG, seed=1, ignore_eos=True)
         heard = [Heard(client, [i], params) for i in range(4)]
         await until(lambda: all(each.outputs for each in heard))
-        client.remove(0)
+        client.replicas.remove(0)
         assert {each.generation.replica for each in heard} == {1}
-        assert [each["address"] for each in client.loads()] == [public[1]]
-        assert client.add(public[0], CURVE, lambda: None, 4) == 0
-        await until(lambda: client.is_linked(0))
+        assert [each["address"] for each in client.replicas.loads()] == [public[1]]
+        assert client.replicas.add(public[0], CURVE, lambda: None, 4) == 0
+        await until(lambda: client.replicas.is_linked(0))
         for i, each in enumerate(heard):
             await check(each, [i], params)
 
@@ -92,10 +92,10 @@ async def test_when_all_nodes_are_gone_new_requests_are_refused_and_open_ones_wa
         params = SamplingParams(max_tokens=2 * LONG, seed=1, ignore_eos=True)
         heard = Heard(client, [5], params)
         await until(lambda: bool(heard.outputs))
-        client.remove(0)
+        client.replicas.remove(0)
         with pytest.raises(EngineUnavailable):
             Heard(client, [6], params)
-        client.add(public[0], CURVE, lambda: None, 4)
+        client.replicas.add(public[0], CURVE, lambda: None, 4)
         await check(heard, [5], params)
 
 
@@ -130,9 +130,10 @@ async def test_a_message_that_cannot_be_read_is_dropped(tmp_path: Path) -> None:
 async def test_a_deadline_crosses_to_another_clock(tmp_path: Path) -> None:
     async with nodes(tmp_path, 1) as (_, _, client):
         # As if the engine's machine had been started a day before this one.
-        client._links[0]._ahead_s = 86_400.0
+        link = client.replicas._places[0].link
+        link._ahead_s = 86_400.0
         sent: list[messages.ToEngine] = []
-        client._links[0]._encoder = type("Kept", (), {"encode": lambda _, message: sent.append(message) or b"\xc0"})()  # type: ignore[assignment]
+        link._encoder = type("Kept", (), {"encode": lambda _, message: sent.append(message) or b"\xc0"})()  # type: ignore[assignment]
         heard = Heard(client, [1], SamplingParams(max_tokens=9))
         client.submit([1], SamplingParams(max_tokens=9), 9, heard, expires=1000.0)
         assert [each.expires for each in sent if isinstance(each, messages.Submit)] == [None, 87_400.0]

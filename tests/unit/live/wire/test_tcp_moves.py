@@ -37,7 +37,7 @@ class Drained:
         self.client.on_moved = self._count
         heard = [Heard(self.client, [i, *PROMPT], params) for i, params in enumerate(PARAMS)]
         await until(lambda: all(each.outputs for each in heard))
-        assert self.client.drain(0, is_on=True)
+        assert self.client.replicas.drain(0, is_on=True)
         await until(lambda: {each.generation.replica for each in heard if each.generation._open} <= {1})
         for i, each in enumerate(heard):
             await check(each, [i, *PROMPT], PARAMS[i])
@@ -59,8 +59,8 @@ async def two_nodes(folder: Path, *pieces: str) -> AsyncIterator[Drained]:
             engines.append(await stack.enter_async_context(engine))
         client = await stack.enter_async_context(joined([], "one", is_cluster=True))
         for number, address in enumerate(public):
-            client.add(address, CURVE, lambda: None, number)
-        await until(lambda: all(map(client.is_linked, range(2))))
+            client.replicas.add(address, CURVE, lambda: None, number)
+        await until(lambda: all(map(client.replicas.is_linked, range(2))))
         yield Drained(client, engines, pieces_of(folder / "engine-0"))
 
 
@@ -111,7 +111,7 @@ async def test_forged_tickets_are_computed(tmp_path: Path) -> None:
     async with two_nodes(tmp_path) as nodes:
         forger: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         forger.setsockopt(zmq.LINGER, 0)
-        CURVE.connect(forger, nodes.client._links[1].address)
+        CURVE.connect(forger, nodes.client.replicas._places[1].link.address)
         forger.send(msgspec.msgpack.encode(messages.Hello()))
         forged = [
             Ticket("0" * 32, "", 1, b"", 1, 1, "tcp://127.0.0.1:1"),

@@ -114,7 +114,7 @@ class TestLiveEngine:
 
 async def test_before_the_engine_is_there_requests_are_refused_at_once(tmp_path: Path) -> None:
     client = EngineClient([f"ipc://{tmp_path}/none"], "front-end")
-    running = asyncio.ensure_future(client.run())
+    running = asyncio.ensure_future(client.replicas.run())
     await asyncio.sleep(0.05)
     with pytest.raises(EngineUnavailable):
         Heard(client, [1], SamplingParams())

@@ -1,7 +1,7 @@
 """The replica that the live page shows: the first that is there, another when it goes, and no other's word."""
 
 from chairlift.live.wire.messages import Explain, Snapshot, Watch
-from chairlift.live.wire.watched import Watched
+from chairlift.live.wire.watch_client import Watched
 
 
 class Page:
