@@ -19,7 +19,8 @@ from chairlift.live.clock import WallClock
 from chairlift.live.wire.curve import Curve
 from chairlift.live.wire.engine_process import EngineProcess
 from chairlift.live.wire.messages import Abort, EngineInfo, Output, Submit
-from chairlift.live.wire.switchboard import FrontEnd, Switchboard
+from chairlift.live.wire.recipients import FrontEnd
+from chairlift.live.wire.switchboard import Switchboard
 from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.view import View
 from chairlift.text.find import load_tokenizer

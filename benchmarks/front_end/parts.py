@@ -34,6 +34,7 @@ from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.generation import Generation
 from chairlift.live.wire.messages import FromEngine, Output, Step, Submit, ToEngine
+from chairlift.live.wire.recipients import Recipients
 from chairlift.live.wire.switchboard import Switchboard
 from chairlift.text.find import load_tokenizer
 from chairlift.text.stream import TextStream
@@ -119,7 +120,7 @@ def time_engine(running: int, num_front_ends: int, has_scores: bool) -> None:
         max_step_tokens=running,
     )  # fmt: skip
     engine = Events()
-    switchboard = Switchboard(cast(Engine, engine), limits, [2])
+    switchboard = Switchboard(cast(Engine, engine), limits, [2], Recipients({}))
     for key in range(running):
         switchboard.submit(b"front-end-%d" % (key % num_front_ends), Submit(key, [1, 2, 3], SamplingParams(), 8189))
     engine.events = [Admitted(request, 0.0, 0) for request in engine.requests]
@@ -155,7 +156,7 @@ def time_submit() -> None:
     message = Submit(1, list(range(20)), SamplingParams(max_tokens=66), 66)
     data = msgspec.msgpack.encode(message)
     decode = msgspec.msgpack.Decoder(ToEngine).decode
-    switchboard = Switchboard(cast(Engine, Events()), limits, [2])
+    switchboard = Switchboard(cast(Engine, Events()), limits, [2], Recipients({}))
     keys = iter(range(10**9))
 
     def submit() -> None:
@@ -192,7 +193,7 @@ def time_outliving(running: int) -> None:
     show("a token: Generation.put", smallest(lambda: [generation.put(output) for _ in range(1000)], 1000))
     switchboard = Switchboard(cast(Engine, Events()), Limits(
         vocab_size=9, max_model_len=99, block_size=16, num_blocks=10**6, max_running=running, max_step_tokens=running
-    ), [2])  # fmt: skip
+    ), [2], Recipients({}))  # fmt: skip
     for key in range(2 * running):
         switchboard.submit(b"front-end-0", Submit(key, [1], SamplingParams(), 98))
     made = [
@@ -203,7 +204,7 @@ def time_outliving(running: int) -> None:
     one, two = (StepPlan(1, tuple(half), (), running, running) for half in (chunks[:running], chunks[running:]))
     with tempfile.TemporaryDirectory() as folder:
         note = StepNote(Path(folder) / "steps")
-        runner = NotedRunner(Idle(), note, switchboard.keys_of)
+        runner = NotedRunner(Idle(), note, switchboard.recipients.keys_of)
 
         def step(*plans: StepPlan) -> None:
             for plan in plans:

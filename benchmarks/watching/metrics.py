@@ -48,9 +48,8 @@ def step_us(rows: int, num_steps: int, folder: Path | None) -> float:
     )
     scheduler = Scheduler(limits, Fcfs())
     stopwatch = Stopwatch(Instant(), WallClock())
-    engine = Engine(scheduler, stopwatch if folder else Instant(), WallClock())
-    if folder:
-        engine.observer = EngineMetrics(Store(folder, "engine"), scheduler, stopwatch)
+    observer = EngineMetrics(Store(folder, "engine"), scheduler, stopwatch) if folder else None
+    engine = Engine(scheduler, stopwatch if folder else Instant(), WallClock(), observer)
     params = SamplingParams(max_tokens=900)
     for i in range(rows):
         engine.add((Request(id=RequestId(i + 1), prompt=(1, 2, i), params=params, max_output=900, seed=0),))

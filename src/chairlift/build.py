@@ -20,6 +20,7 @@ from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.adapters.registry import AdapterRegistry
 from chairlift.live.clock import WallClock
@@ -30,6 +31,7 @@ from chairlift.live.moving.sockets import PieceClient, PieceServer
 from chairlift.live.processes.ranks import OnDeath, RankProcesses
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.messages import EngineInfo
+from chairlift.live.wire.recipients import Recipients
 from chairlift.live.wire.switchboard import Switchboard
 from chairlift.models.adapters.adapter import read_adapter
 from chairlift.models.embedding.find import load_for_task
@@ -142,18 +144,21 @@ def assemble(model: ResolvedModel, loaded: "Loaded") -> Switchboard:
     """An engine for the calling process."""
     check_save_logits(model.settings)
     rules = rules_of(model.settings, loaded)
-    engine = make_engine(loaded.runner, loaded.limits, rules)
-    engine.observer = _observer(_recorders(model, loaded, rules, engine))
-    return _switchboard(engine, model, loaded)
+    scheduler = make_scheduler(loaded.limits, rules)
+    observer = _observer(_recorders(model, loaded, rules, scheduler))
+    engine = Engine(scheduler, loaded.runner, WallClock(), observer)
+    return _switchboard(engine, model, loaded, Recipients(scheduler.live))
 
 
-def _switchboard(engine: Engine, model: ResolvedModel, loaded: "Loaded") -> Switchboard:
-    switchboard = Switchboard(engine, loaded.limits, model.config.eos_ids)
-    if model.settings.seed is not None:
-        switchboard.draw_seed = partial(random.Random(model.settings.seed).getrandbits, 64)
+def _switchboard(
+    engine: Engine, model: ResolvedModel, loaded: "Loaded", recipients: Recipients, moves: Moves | None = None
+) -> Switchboard:
+    seed, reading = model.settings.seed, None
+    rng = random.SystemRandom() if seed is None else random.Random(seed)
     if loaded.adapters is not None:
-        switchboard.reading = AdapterReading(loaded.adapters, engine.scheduler.adapters.__contains__)
-    return switchboard
+        reading = AdapterReading(loaded.adapters, engine.scheduler.adapters.__contains__)
+    draw_seed = partial(rng.getrandbits, 64)
+    return Switchboard(engine, loaded.limits, model.config.eos_ids, recipients, draw_seed, reading, moves)
 
 
 def adapter_registry(model: ResolvedModel, file: Path | None = None) -> AdapterRegistry | None:
@@ -173,33 +178,49 @@ def check_save_logits(settings: Settings) -> None:
 
 
 def assemble_watched(
-    model: ResolvedModel, loaded: "Loaded", metrics: Path, note: StepNote, start: int, replica: int = 0
+    model: ResolvedModel,
+    loaded: "Loaded",
+    metrics: Path,
+    note: StepNote,
+    start: int,
+    replica: int = 0,
+    pieces: Path | None = None,
+    pieces_at: str | None = None,
 ) -> tuple[Switchboard, View, EngineMetrics]:
     """An engine that times and notes its steps: for the page, for the metrics in that folder, and to tell what a dead
-    engine was computing. `start` counts the engines of a server, from 1."""
-    from chairlift.runner.hooks import ShowsLayers, ShowsMasks
+    engine was computing. `start` counts the engines of a server, from 1. `pieces`: a folder for keys and values that
+    move, `pieces_at`: an address for engines on other machines that fetch them."""
+    from chairlift.live.wire.curve import Gate
+    from chairlift.runner.hooks import ShowsLife
 
-    rules = rules_of(model.settings, loaded)
-    engine = make_engine(loaded.runner, loaded.limits, rules)
-    switchboard = _switchboard(engine, model, loaded)
-    stopwatch = Stopwatch(loaded.runner, engine.clock)
-    engine.runner = NotedRunner(stopwatch, note, switchboard.keys_of)
-    if isinstance(loaded.runner, ShowsLayers):
-        loaded.runner.on_layer = note.beat
-    if isinstance(loaded.runner, ShowsMasks):
-        loaded.runner.on_mask = note.beat
+    settings, rules, clock = model.settings, rules_of(model.settings, loaded), WallClock()
+    scheduler = make_scheduler(loaded.limits, rules, news=_news(settings, loaded.limits))
+    recipients = Recipients(scheduler.live)
+    stopwatch = Stopwatch(loaded.runner, clock)
     store = Store(metrics, engine_role(replica))
     device = DeviceSampler(store, find_reader)
     if loaded.device == "cuda" and replica == 0:  # samples of one device would add up
         device.start()
-    view = View(engine.scheduler, engine.clock, stopwatch, start, lambda: device.latest)
-    counting = EngineMetrics(store, engine.scheduler, stopwatch, replica)
-    observers: list[Observer] = [counting, *_recorders(model, loaded, rules, engine), view]
-    if not model.settings.quiet:
-        label = f"replica {replica}: " if model.settings.has_others else ""
-        observers.append(ThroughputLog(engine.scheduler, label))  # type: ignore[abstract]
-    engine.observer = _observer(observers)
-    return switchboard, view, counting
+    queued = QueuedWork() if settings.has_others else None  # type: ignore[abstract]  # empty methods are inherited
+    counting = EngineMetrics(store, scheduler, stopwatch, replica, queued, Gate.num_turned_away_by_all)
+    view = View(scheduler, clock, stopwatch, start, lambda: device.latest)
+    observers: list[Observer] = [counting, *_recorders(model, loaded, rules, scheduler), view]
+    if not settings.quiet:
+        label = f"replica {replica}: " if settings.has_others else ""
+        observers.append(ThroughputLog(scheduler, label))  # type: ignore[abstract]
+    if queued is not None:
+        observers.append(queued)
+    if isinstance(loaded.runner, ShowsLife):  # a hook, as it was loaded before there was a note
+        loaded.runner.on_beat = note.beat
+    engine = Engine(scheduler, NotedRunner(stopwatch, note, recipients.keys_of), clock, _observer(observers))
+    moves = _moves(engine, model, loaded, pieces, pieces_at)
+    return _switchboard(engine, model, loaded, recipients, moves), view, counting
+
+
+def _news(settings: Settings, limits: Limits) -> PrefixNews | None:
+    """For routers to know the prefixes, where their rule looks at them."""
+    tells = settings.has_others and make_router(settings.router).needs_hashes
+    return PrefixNews(span_of(limits.block_size)) if tells else None
 
 
 def assemble_served(
@@ -221,10 +242,7 @@ def assemble_served(
     from chairlift.runner.memory.malloc import return_freed_memory
     from chairlift.runner.start.warm_up import prepare
 
-    switchboard, view, counting = assemble_watched(model, loaded, metrics, note, start, replica)
-    queued = _tell_routers(switchboard.engine, model.settings) if model.settings.has_others else None
-    switchboard.moves = _moves(switchboard.engine, model, loaded, pieces, pieces_at)
-    moves_kv = switchboard.moves is not None
+    switchboard, view, counting = assemble_watched(model, loaded, metrics, note, start, replica, pieces, pieces_at)
     return EngineProcess(
         address,
         switchboard,
@@ -234,7 +252,7 @@ def assemble_served(
             loaded.dtype,
             loaded.device,
             loaded.fingerprint,
-            moves_kv=moves_kv,
+            moves_kv=switchboard.moves is not None,
             counts_users=switchboard.engine.scheduler.counts_users,
             chosen=loaded.chosen,
         ),
@@ -242,7 +260,7 @@ def assemble_served(
         note,
         return_freed_memory,
         model.settings.engine_timeout / 4 or None,
-        queued,
+        counting.queued,
         None if public is None else (public, Curve(read_key(model.settings.cluster_key))),
         counting,
     )
@@ -268,20 +286,11 @@ def _moves(
     return Moves(engine, host, shelf, depends_on, fetcher, address)
 
 
-def _tell_routers(engine: Engine, settings: Settings) -> QueuedWork:
-    """Has the engine's queue noted, for routers to know, and its prefixes where the rule looks at them."""
-    if make_router(settings.router).needs_hashes:
-        engine.scheduler.pool.news = PrefixNews(span_of(engine.scheduler.limits.block_size))
-    queued = QueuedWork()  # type: ignore[abstract]  # what it does not override does nothing
-    engine.observer = Observers(engine.observer, queued)
-    return queued
-
-
-def _recorders(model: ResolvedModel, loaded: "Loaded", rules: Rules, engine: Engine) -> list[Observer]:
+def _recorders(model: ResolvedModel, loaded: "Loaded", rules: Rules, scheduler: Scheduler) -> list[Observer]:
     trace, logits, runner = model.settings.trace, model.settings.save_logits, loaded.runner
     recorders: list[Observer] = []
     if trace is not None:
-        recorders.append(Recorder(trace, engine.scheduler, rules, model.name, "wall", runner.depth))
+        recorders.append(Recorder(trace, scheduler, rules, model.name, "wall", runner.depth))
     if logits is not None:
         from chairlift.runner.hooks import ShowsLogits
         from chairlift.runner.logits_saver import LogitsSaver

@@ -122,7 +122,7 @@ class DyingWorld:
         assert isinstance(runner, _Mortal)
         runner.is_killed, runner.suffer, runner.depth = self._is_killed, self._suffer, self._depth
         switchboard.engine.observer = _Frail(self._suffer)
-        switchboard.engine.runner = NotedRunner(runner, note, switchboard.keys_of)
+        switchboard.engine.runner = NotedRunner(runner, note, switchboard.recipients.keys_of)
         quarantine = Quarantine(switchboard, note)
         for client in self.clients:
             client.said.clear()

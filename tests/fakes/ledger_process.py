@@ -14,6 +14,7 @@ from pathlib import Path
 
 from chairlift.core.engine import Engine
 from chairlift.core.plan import StepPlan
+from chairlift.core.ports import HostMemory
 from chairlift.core.request import Request
 from chairlift.core.routing.queued import QueuedWork
 from chairlift.live.moving.fetch import Fetcher
@@ -96,15 +97,16 @@ class _Doorkeeper(QueuedWork):
             os.kill(os.getpid(), signal.SIGBUS)
 
 
-def _moves(engine: Engine, path: Path, key: str = "", pieces_at: str = "tcp://127.0.0.1:*", told: str = "") -> Moves:
+def _moves(
+    engine: Engine, host: HostMemory, path: Path, key: str = "", pieces_at: str = "tcp://127.0.0.1:*", told: str = ""
+) -> Moves:
     """With a cluster key each has a folder of its own, as on a machine of its own."""
-    assert isinstance(engine.runner, LedgerRunner)
     folder = pieces_of(path) if key else path.parent / "pieces"
     folder.mkdir(exist_ok=True)
     curve = Curve(key) if key else None
     address = None if curve is None else PieceServer(folder, pieces_at, curve).address
     fetcher = Fetcher(folder, PieceClient(curve))
-    return Moves(engine, engine.runner.host_memory, Shelf(folder, 1 << 20), "ledger", fetcher, told or address)
+    return Moves(engine, host, Shelf(folder, 1 << 20), "ledger", fetcher, told or address)
 
 
 def pieces_of(path: Path) -> Path:
@@ -113,12 +115,15 @@ def pieces_of(path: Path) -> Path:
 
 def main(address: str, *public: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    switchboard = ledger_switchboard(_Poisonable, max_model_len=100_000, num_blocks=25_000, num_host_blocks=1000)
+    path = Path(address.removeprefix("ipc://"))
+    switchboard = ledger_switchboard(
+        _Poisonable, max_model_len=100_000, num_blocks=25_000, num_host_blocks=1000,
+        make_moves=lambda engine, host: _moves(engine, host, path, *public[1:]),
+    )  # fmt: skip
     note = note_at(address)
     engine = switchboard.engine
     endpoint = (public[0], Curve(public[1])) if public else None
-    switchboard.moves = _moves(engine, Path(address.removeprefix("ipc://")), *public[1:])
-    engine.runner = NotedRunner(engine.runner, note, switchboard.keys_of)
+    engine.runner = NotedRunner(engine.runner, note, switchboard.recipients.keys_of)
     engine.observer = queued = _Doorkeeper()  # type: ignore[abstract]  # what it does not override does nothing
     EngineProcess(
         address, switchboard, viewed(engine), info_of(switchboard), note=note, public=endpoint, queued=queued

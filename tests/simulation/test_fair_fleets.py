@@ -70,7 +70,7 @@ class World:
             attributes=Attributes(user=user, share=self.weight if user == FLOOD else 1.0),
         )  # fmt: skip
 
-    def _scheduler(self) -> Scheduler:
+    def _scheduler(self, news: None = None) -> Scheduler:
         limits = Limits(
             vocab_size=9, max_model_len=64, block_size=4, num_blocks=100, max_running=self.max_running,
             max_step_tokens=self._step_tokens,

@@ -18,6 +18,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.routing import hashes
+from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.roles import Role, Roles
 from chairlift.core.routing.rules import ROUTERS
 from chairlift.core.routing.scaling import Scaling
@@ -58,14 +59,14 @@ class Watched(Timeline):
             self.times.setdefault(request, []).extend(steps.times[:-1])
 
 
-def scheduler(seed: int, num_host_tokens: int = 0) -> Scheduler:
+def scheduler(seed: int, num_host_tokens: int = 0, news: PrefixNews | None = None) -> Scheduler:
     rng = random.Random(seed)
     size = rng.choice([1, 2, 4])
     limits = Limits(
         vocab_size=9, max_model_len=64, block_size=size, num_blocks=rng.randint(64, 120) // size,
         max_running=rng.randint(1, 5), max_step_tokens=rng.randint(5, 20),
     )  # fmt: skip
-    return Scheduler(limits, Fcfs(), preemption=Preemption(num_host_blocks=num_host_tokens // size))
+    return Scheduler(limits, Fcfs(), preemption=Preemption(num_host_blocks=num_host_tokens // size), news=news)
 
 
 def arriving(seed: int, count: int = 60) -> list[tuple[float, Request]]:

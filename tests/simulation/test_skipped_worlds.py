@@ -92,14 +92,12 @@ def drawn(
     has_index = rng.random() < 0.8
     chosen = [{name: rng.choice(values) for name, values in PARAMETERS.get(rule, {}).items() if rng.random() < 0.5}
               for rule in (policy, prefill)]  # fmt: skip
+    has_routers = rng.random() < 0.3
     made = [
         Scheduler(limits, POLICIES[policy](**chosen[0]), PREFILLS[prefill](**chosen[1]), ADMISSIONS[admission](),
-                  preemption, has_index)
+                  preemption, has_index, news=PrefixNews(4 * size) if has_routers else None)
         for _ in range(2)
     ]  # fmt: skip
-    if rng.random() < 0.3:
-        for scheduler in made:  # as if there were routers to tell
-            scheduler.pool.news = PrefixNews(4 * size)
     rungs = rng.choice([(), (2, 4, 8)])
     cost = CostModel(
         linear=((1, 0.013), (8, 0.0217)), step_s=0.001, kv_token_s=1e-4, chunk_s=3e-4, sample_s=1e-5,

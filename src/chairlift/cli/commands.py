@@ -19,9 +19,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "cluster-key": "cluster_key",
     },
     "models": {
-        "pull": "stored.pull",
-        "list": "stored.list",
-        "rm": "stored.rm",
+        "pull": "pull",
+        "list": "list",
+        "rm": "rm",
         "plan": "plan",
         "models": "models",
         "convert": "convert",

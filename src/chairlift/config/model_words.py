@@ -1,8 +1,10 @@
-"""The words that options and models share: number types, who computes a model, what a hub name looks like."""
+"""The words that options and models share: number types, the task that a model's files decide, who computes it, what
+a hub name looks like."""
 
 import re
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+POOLING = "pooling"  # a task: the one beside text that the files say, or vectors
 AUTO, OWN, TRANSFORMERS = MODEL_IMPLS = ("auto", "chairlift", "transformers")
 NAME = r"[A-Za-z0-9][\w.-]*/[\w.-]+"  # org/name
 

@@ -5,6 +5,7 @@ import msgspec
 from chairlift.config.options.rules import make_admission, make_policy, make_prefill
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Drafter
+from chairlift.core.routing.news import PrefixNews
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 
@@ -19,7 +20,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache: bool = True
 
 
-def make_scheduler(limits: Limits, rules: Rules, drafter: Drafter | None = None) -> Scheduler:
+def make_scheduler(
+    limits: Limits, rules: Rules, drafter: Drafter | None = None, news: PrefixNews | None = None
+) -> Scheduler:
     return Scheduler(
         limits,
         make_policy(rules.policy),
@@ -28,4 +31,5 @@ def make_scheduler(limits: Limits, rules: Rules, drafter: Drafter | None = None)
         rules.preemption,
         rules.prefix_cache,
         drafter,
+        news,
     )

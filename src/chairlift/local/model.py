@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypedDict
 
 from chairlift.build import ResolvedModel, adapter_registry, assemble, find_model, load
+from chairlift.config.options.foreign.vllm_keywords import own_options
 from chairlift.config.options.resolve import resolve
 from chairlift.config.options.values import did_you_mean
 from chairlift.config.settings import Settings
@@ -25,7 +26,6 @@ from chairlift.live.wire.switchboard import Switchboard
 from chairlift.local.adapters import AskedAdapter, adapter_of
 from chairlift.local.completing import MakeStream, Stream
 from chairlift.local.embeddings import Embedding
-from chairlift.local.keywords import own_options
 from chairlift.local.tokenizer import NamedTokenizer
 from chairlift.models.spec import SamplingDefaults
 from chairlift.text.chat import render

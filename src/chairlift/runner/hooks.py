@@ -1,5 +1,7 @@
-"""Hooks of a runner: the logits that tokens are chosen from, the layers and the masks of a step. Unset they cost
-nothing."""
+"""Hooks of a runner: the logits that tokens are chosen from, and signs of life within a long step.
+
+Who looks on comes after the model was loaded, so hooks are attributes that are set then. Unset they cost nothing.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +16,6 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import AdapterSlot
 from chairlift.core.ports import HostMemory, Runner
 from chairlift.runner.machine.to_device import on_host, to_device
-from chairlift.runner.model import OnLayer
-from chairlift.runner.sampling.matchers import OnMask
 
 _MAX_IN_FLIGHT = 8  # steps whose rows have not arrived; bounds pinned memory
 
@@ -34,17 +34,10 @@ class ShowsLogits(Runner, Protocol):
 
 
 @runtime_checkable
-class ShowsLayers(Runner, Protocol):
-    """A runner with long steps, as on a CPU, that calls a hook before each layer."""
+class ShowsLife(Runner, Protocol):
+    """A runner with long steps, that calls a hook within them: between masks, and on a CPU before each layer."""
 
-    on_layer: OnLayer
-
-
-@runtime_checkable
-class ShowsMasks(Runner, Protocol):
-    """A runner of answers that are held to a shape, that calls a hook between the masks of a step."""
-
-    on_mask: OnMask
+    on_beat: Callable[[], None]
 
 
 @runtime_checkable

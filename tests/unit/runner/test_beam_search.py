@@ -8,6 +8,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.live.wire.recipients import Recipients
 from chairlift.live.wire.switchboard import Switchboard
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.runner import TorchRunner
@@ -36,7 +37,7 @@ def searched(twin: Twin, params: SamplingParams, block_size: int = 4) -> list[li
     cache = KvCache(twin.config, limits.num_blocks, block_size, torch.float64, CPU)
     runner = TorchRunner(twin.decoder(torch.float64), cache, CPU)
     scheduler = Scheduler(limits, Fcfs())
-    switchboard = Switchboard(Engine(scheduler, runner, CountingClock()), limits, ())
+    switchboard = Switchboard(Engine(scheduler, runner, CountingClock()), limits, (), Recipients(scheduler.live))
     for key, prompt in enumerate(PROMPTS):
         switchboard.submit(b"", submit(key, prompt, params))
     answers: list[list[list[int]]] = [[[] for _ in range(params.n)] for _ in PROMPTS]

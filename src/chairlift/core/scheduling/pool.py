@@ -51,9 +51,15 @@ class Prefix(NamedTuple):
 
 class BlockPool:
     def __init__(
-        self, num_blocks: int, block_size: int, has_prefix_index: bool = True, num_seen: int | None = None
+        self,
+        num_blocks: int,
+        block_size: int,
+        has_prefix_index: bool = True,
+        num_seen: int | None = None,
+        news: PrefixNews | None = None,
     ) -> None:
-        """num_seen: blocks that windows reach back; None: there are no windows."""
+        """num_seen: blocks that windows reach back; None: there are no windows. news: told of the index, for routers to
+        know."""
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.has_prefix_index = has_prefix_index
@@ -67,7 +73,7 @@ class BlockPool:
         self._num_contents = 0
         self._num_seen = num_seen
         self._window_pages = WindowPages()
-        self.news: PrefixNews | None = None  # told of the index, where there are routers to know
+        self.news = news
 
     @property
     def num_free(self) -> int:

@@ -20,6 +20,7 @@ from chairlift.core.policy import Admission, Policy, Prefill, Service
 from chairlift.core.ports import Drafter
 from chairlift.core.prefill import Mixed
 from chairlift.core.request import FinishReason, Progress, Request
+from chairlift.core.routing.news import PrefixNews
 from chairlift.core.scheduling.beams import Beams
 from chairlift.core.scheduling.guard import Guard
 from chairlift.core.scheduling.planner import Planner
@@ -44,11 +45,13 @@ class Scheduler:
         preemption: Preemption | None = None,
         has_prefix_index: bool = True,
         drafter: Drafter | None = None,
+        news: PrefixNews | None = None,
     ) -> None:
+        """`news`: told of the prefix index, for routers to know."""
         if (drafter is None) != (limits.max_drafts == 0):
             raise InvalidConfig(f"max_drafts is {limits.max_drafts}, with{'out' * (drafter is None)} a drafter")
         self.limits = limits
-        self.tables = Tables(limits, preemption or Preemption(), has_prefix_index)
+        self.tables = Tables(limits, preemption or Preemption(), has_prefix_index, news)
         self._rules = Guard(policy, prefill or Mixed(), admission or PromptFits())
         self._running_set = RunningSet(limits, self.tables, self._rules)
         policy.watch(self._running_set)

@@ -12,6 +12,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.packed import TOKEN_BYTES, packed
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.request import Progress
+from chairlift.core.routing.news import PrefixNews
 from chairlift.core.scheduling.pool import BlockPool, Prefix
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.window_tables import WindowTables
@@ -20,10 +21,12 @@ _MEMORY = 8  # returns of preempted requests that count
 
 
 class Tables:
-    def __init__(self, limits: Limits, preemption: Preemption, has_prefix_index: bool) -> None:
+    def __init__(
+        self, limits: Limits, preemption: Preemption, has_prefix_index: bool, news: PrefixNews | None = None
+    ) -> None:
         self.windows = windows = limits.windows
         num_seen = windows.num_seen if windows.num_groups else None
-        self.pool = BlockPool(limits.num_blocks, limits.block_size, has_prefix_index, num_seen)
+        self.pool = BlockPool(limits.num_blocks, limits.block_size, has_prefix_index, num_seen, news)
         self.window_tables = WindowTables(self.pool, windows)
         self.host = BlockPool(preemption.num_host_blocks, limits.block_size, has_prefix_index=False)
         self.preemption = preemption

@@ -15,7 +15,8 @@ from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.moving.moves import Moves
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.live.wire.messages import Abort, Move, Output, Submit
-from chairlift.live.wire.switchboard import FrontEnd, Switchboard, log_lost, without
+from chairlift.live.wire.recipients import FrontEnd
+from chairlift.live.wire.switchboard import Switchboard, log_lost, without
 
 _MAX_TOGETHER = 2
 _MAX_CRASHES = 2

@@ -19,10 +19,11 @@ from chairlift.live.moving.ticket import Ticket
 from chairlift.live.recovery.quarantine import Quarantine
 from chairlift.live.recovery.step_note import InterruptedWork, StepNote
 from chairlift.live.wire import messages
-from chairlift.live.wire.curve import Curve, Gate
+from chairlift.live.wire.curve import Curve
 from chairlift.live.wire.figures_feed import FiguresFeed
 from chairlift.live.wire.messages import EngineInfo, Output, Submit
-from chairlift.live.wire.switchboard import FrontEnd, Switchboard
+from chairlift.live.wire.recipients import FrontEnd
+from chairlift.live.wire.switchboard import Switchboard
 from chairlift.live.wire.watch_feed import WatchFeed
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.watch.view import View
@@ -87,7 +88,6 @@ class EngineProcess:
         self._counting = counting
         self._figures: FiguresFeed | None = None
         if counting is not None and queued is not None:
-            counting.queued, counting.num_turned_away = queued, Gate.num_turned_away_by_all
             self._figures = FiguresFeed(counting, time.monotonic, self._send)
         self._news = switchboard.engine.scheduler.pool.news
         self._is_draining = False

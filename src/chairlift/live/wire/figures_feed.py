@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from chairlift.live.wire.messages import FromEngine, Told
-from chairlift.live.wire.switchboard import FrontEnd
+from chairlift.live.wire.recipients import FrontEnd
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.metrics.figures import Figures
 

@@ -36,25 +36,14 @@ from chairlift.core.scheduling.resume import resume
 from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.moving.moves import Moves
 from chairlift.live.wire.messages import Abort, Move, Output, Submit, resumed, with_scored_prompt
+from chairlift.live.wire.recipients import FrontEnd, Recipient, Recipients
 from chairlift.telemetry.phases import Change, Mark
 
-FrontEnd = bytes
 _CHANGES: dict[type[Event], Change] = {
     Queued: "queued", Admitted: "admitted", Forked: "admitted", Preempted: "preempted",
 }  # fmt: skip
+_draw_seed = partial(secrets.randbits, 64)
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Recipient:
-    """Where the outputs of a request go."""
-
-    front_end: FrontEnd
-    key: int
-    sample: int
-    num_cached: int | None = None  # prompt tokens found in the cache at its first admission
-    name: str = ""
-    marks: list[Mark] | None = None  # not sent yet; None: not traced
 
 
 @dataclass(slots=True)
@@ -66,20 +55,32 @@ class Submission:
 
 
 class Switchboard:
-    def __init__(self, engine: Engine, limits: Limits, eos_ids: Iterable[int]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        limits: Limits,
+        eos_ids: Iterable[int],
+        recipients: Recipients,
+        draw_seed: Callable[[], int] = _draw_seed,
+        reading: AdapterReading | None = None,
+        moves: Moves | None = None,
+    ) -> None:
+        """`recipients`: none so far. `draw_seed`: of a request that brings none. `reading`: where requests may have
+        adapters. `moves`: where they move between engines."""
         self.engine = engine
         self._limits = limits
         # Some models name end tokens beyond their vocabulary; forbidding one would write outside the logits.
         self._eos_ids = frozenset(token for token in eos_ids if token < limits.vocab_size)
-        self._recipients: dict[RequestId, Recipient] = {}
+        self.recipients = recipients
+        self._recipients = recipients.by_request
         self._submissions: dict[tuple[FrontEnd, int], Submission] = {}
         self.waiting: dict[FrontEnd, set[int]] = {}  # keys of requests that were in no step yet
         self._ids = map(RequestId, count(1))
         self._immediate: list[tuple[FrontEnd, Output]] = []  # answers that need no step
-        self.moves: Moves | None = None  # where requests move between engines
         self._exported: list[Exported] = []
-        self.draw_seed: Callable[[], int] = partial(secrets.randbits, 64)  # of a request that brings none
-        self.reading: AdapterReading | None = None  # where requests may have adapters
+        self._draw_seed = draw_seed
+        self.reading = reading
+        self.moves = moves
 
     @property
     def has_work(self) -> bool:
@@ -203,21 +204,6 @@ class Switchboard:
         held = () if self.reading is None else (each for group in self.reading.held.values() for each in group)
         return [*self._submissions, *((each.front_end, each.message.key) for each in held)]
 
-    def keys_of(self, requests: Iterable[RequestId]) -> dict[FrontEnd, set[int]]:
-        """Their keys, by front end."""
-        found: dict[FrontEnd, set[int]] = {}
-        for request in requests:
-            recipient = self._recipients.get(request) or self._recipient_of_search(request)
-            if recipient is not None:
-                found.setdefault(recipient.front_end, set()).add(recipient.key)
-        return found
-
-    def _recipient_of_search(self, request: RequestId) -> Recipient | None:
-        """Most members of a search have no recipient; those that do share it."""
-        progress = self.engine.scheduler.live.get(request)
-        members = () if progress is None or progress.beams is None else progress.beams.members
-        return next((self._recipients[member] for member in members if member in self._recipients), None)
-
     def step(self) -> dict[FrontEnd, list[Output]]:
         """One step of the engine; the outputs of each front end."""
         outputs: dict[FrontEnd, list[Output]] = {}
@@ -298,7 +284,7 @@ class Switchboard:
             prompt=tuple(message.prompt),
             params=params,
             max_output=max_output,
-            seed=self.draw_seed() if params.seed is None else params.seed,
+            seed=self._draw_seed() if params.seed is None else params.seed,
             stop_ids=stop_ids,
             attributes=message.attributes,
             timeout_s=None if message.expires is None else message.expires - self.engine.clock.now(),

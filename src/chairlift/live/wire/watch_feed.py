@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from chairlift.core.ids import RequestId
 from chairlift.live.wire.messages import Explain, Explained, FromEngine, Snapshot, Watch
-from chairlift.live.wire.switchboard import FrontEnd
+from chairlift.live.wire.recipients import FrontEnd
 from chairlift.telemetry.watch.view import View
 
 

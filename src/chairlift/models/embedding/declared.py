@@ -10,7 +10,6 @@ from chairlift.models.spec import AttentionSpec
 
 Pooling = Literal["cls", "mean", "max", "last", "mean_sqrt_len"]
 EMBED, RERANK = "embed", "rerank"  # tasks beside "generate"
-POOLING = "pooling"  # the one of them that the files say, or vectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

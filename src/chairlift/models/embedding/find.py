@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from chairlift.config.fields import Fields
+from chairlift.config.model_words import POOLING
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.embedding import bert, modernbert
 from chairlift.models.embedding.bert import EncoderFamily
-from chairlift.models.embedding.declared import EMBED, POOLING, RERANK, AnswerTokens, EmbeddingConfig
+from chairlift.models.embedding.declared import EMBED, RERANK, AnswerTokens, EmbeddingConfig
 from chairlift.models.embedding.sentence_transformers import Found, read_modules
 from chairlift.models.families.reading import refuse_true
 from chairlift.models.families.unread import check_unread

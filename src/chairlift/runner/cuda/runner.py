@@ -12,7 +12,7 @@ Always: plans are carried out in order; the tokens of a step are chosen before t
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import PagedModel, nothing
 from chairlift.runner.ranks.cuda import RankedDevice
 from chairlift.runner.ranks.orders import Orders
-from chairlift.runner.sampling.matchers import NO_MATCHERS, Matchers, OnMask
+from chairlift.runner.sampling.matchers import NO_MATCHERS, Matchers
 from chairlift.runner.sampling.scores import prompt_targets
 from chairlift.runner.torch.runner import device_lost_on_error, failure
 from chairlift.runner.torch.step_result import NOT_A_NUMBER
@@ -76,7 +76,7 @@ class CudaRunner:
         self._matchers = matchers
         self._steps: deque[_Step] = deque()
         self.on_logits: LogitsHook | None = None
-        self.on_mask: OnMask = nothing
+        self.on_beat: Callable[[], None] = nothing
         self.uses_graphs = True  # off: every step runs eagerly
 
     @torch.inference_mode()
@@ -143,7 +143,7 @@ class CudaRunner:
             raise RuntimeError(NO_MATCHERS)
         assert step.launched is not None
         rows = structured_rows(step.plan, step.launched.step, last)
-        masks = self._matchers.masks(step.plan.step, rows, self.on_mask)
+        masks = self._matchers.masks(step.plan.step, rows, self.on_beat)
         step.failed = {rows[index][0].id: fault for index, fault in masks.failed.items()}
         step.in_flight = self.device.finish(step.launched, masks.words)
         step.launched = None

@@ -6,7 +6,7 @@ that ends a request means nothing.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ import torch
 from chairlift.core.plan import Chunk, StepPlan, StepResult
 from chairlift.runner.embedding.bodies import Embedder
 from chairlift.runner.embedding.inputs import Input
-from chairlift.runner.model import OnLayer, nothing
+from chairlift.runner.model import nothing
 from chairlift.runner.torch.runner import device_lost_on_error, failure
 
 _NO_TOKEN = 0
@@ -28,7 +28,7 @@ class EmbeddingRunner:
         self._device = device
         self._is_alone = is_alone
         self._results: deque[StepResult] = deque()
-        self.on_layer: OnLayer = nothing
+        self.on_beat: Callable[[], None] = nothing
 
     @property
     def depth(self) -> int:
@@ -61,6 +61,6 @@ class EmbeddingRunner:
         """The numbers of each sample."""
         inputs = [Input(chunk.request.prompt, chunk.request.attributes.second_at) for chunk in chunks]
         groups = [[each] for each in inputs] if self._is_alone else [inputs] if inputs else []
-        made = [self._model.vectors(group, self.on_layer).to("cpu", torch.float32).numpy() for group in groups]
+        made = [self._model.vectors(group, self.on_beat).to("cpu", torch.float32).numpy() for group in groups]
         rows = [row for group in made for row in group]
         return [row for row, chunk in zip(rows, chunks, strict=True) for _ in chunk.samples]

@@ -6,7 +6,7 @@ lost. Keeps no requests, only the tokens and the sampling rows of the last step.
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -22,9 +22,9 @@ from chairlift.core.request import Request
 from chairlift.runner.hooks import LoadsAdapters, LogitsHook
 from chairlift.runner.kv_cache import Cache, KvCache
 from chairlift.runner.memory.freed import is_full
-from chairlift.runner.model import Model, OnLayer, nothing
+from chairlift.runner.model import Model, nothing
 from chairlift.runner.ops import Batch
-from chairlift.runner.sampling.matchers import NO_MATCHERS, Masks, Matchers, OnMask
+from chairlift.runner.sampling.matchers import NO_MATCHERS, Masks, Matchers
 from chairlift.runner.sampling.scores import prompt_targets
 from chairlift.runner.sampling.table import IS_STRUCTURED, BatchTable, Samples
 from chairlift.runner.torch.batching import batch_of, known_tokens
@@ -48,8 +48,7 @@ class TorchRunner:
         self._matchers = matchers
         self._slots = slots
         self.on_logits: LogitsHook | None = None
-        self.on_layer: OnLayer = nothing
-        self.on_mask: OnMask = nothing
+        self.on_beat: Callable[[], None] = nothing
 
     @property
     def depth(self) -> int:
@@ -90,10 +89,10 @@ class TorchRunner:
     def _run(self, plan: StepPlan, batch: Batch) -> StepResult:
         targets = prompt_targets(plan)
         if targets and batch.logit_rows is not None:  # the scores of a prompt take all of its rows
-            hidden = self._model.hidden(replace(batch, logit_rows=None), self._kv, self.on_layer)
+            hidden = self._model.hidden(replace(batch, logit_rows=None), self._kv, self.on_beat)
             wanted = hidden[batch.logit_rows]
         else:
-            wanted = hidden = self._model.hidden(batch, self._kv, self.on_layer)
+            wanted = hidden = self._model.hidden(batch, self._kv, self.on_beat)
         prompt_scores = dict(zip(targets, score_prompts(targets.values(), hidden, self._model), strict=True))
         rows = [
             (request, chunk, end)
@@ -131,7 +130,7 @@ class TorchRunner:
             raise RuntimeError(NO_MATCHERS)
         outputs = [texts[i][len(requests[i].prompt) : lengths[i]] for i in held]
         rows = list(zip([requests[i] for i in held], outputs, strict=True))
-        return held, self._matchers.masks(step, rows, self.on_mask)
+        return held, self._matchers.masks(step, rows, self.on_beat)
 
 
 def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:

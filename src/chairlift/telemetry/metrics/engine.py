@@ -33,7 +33,17 @@ class _Times:
 class EngineMetrics:
     """An engine's observer; the first of several, as it measures times by when it is called."""
 
-    def __init__(self, store: Store, scheduler: Scheduler, stopwatch: Stopwatch, replica: int = 0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        scheduler: Scheduler,
+        stopwatch: Stopwatch,
+        replica: int = 0,
+        queued: QueuedWork | None = None,
+        num_turned_away: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`queued`: the load of one of several replicas. `num_turned_away`: connections without the cluster key, so
+        far."""
         self._store = store
         self._scheduler = scheduler
         self._stopwatch = stopwatch
@@ -59,8 +69,8 @@ class EngineMetrics:
         self._histograms = [store.histogram(*name) for name in HISTOGRAMS]
         self._num_moved_in = 0
         self._is_draining = False
-        self.queued: QueuedWork | None = None  # of one of several replicas
-        self.num_turned_away: Callable[[], int] = lambda: 0  # connections without the cluster key, so far
+        self.queued = queued
+        self._num_turned_away = num_turned_away
         self._gauges = {field: store.gauge(*name) for field, name in GAUGES.items()}
         if replica == 0:  # figures of replicas are added up
             store.gauge("chairlift_kv_block_size_tokens").set(scheduler.limits.block_size)
@@ -182,7 +192,7 @@ class EngineMetrics:
             late=watch.num_late,
             drains=int(self._drains.total),
             moved_in=self._num_moved_in,
-            turned_away=self.num_turned_away(),
+            turned_away=self._num_turned_away(),
             fetched=int(self._fetches[True].total),
             unfetched=int(self._fetches[False].total),
         )

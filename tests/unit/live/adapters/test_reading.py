@@ -7,7 +7,6 @@ import pytest
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.params import SamplingParams
-from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.recovery.quarantine import Quarantine
 from chairlift.live.wire.messages import Abort, Submit, with_adapter
@@ -30,10 +29,7 @@ def read(path: Path) -> Read:
 
 
 def board(max_bytes: int, num_slots: int = 1) -> Switchboard:
-    switchboard = ledger_switchboard(num_adapter_slots=4)
-    store = AdapterStore(read, max_bytes, num_slots=num_slots)
-    switchboard.reading = AdapterReading(store, switchboard.engine.scheduler.adapters.__contains__)
-    return switchboard
+    return ledger_switchboard(num_adapter_slots=4, adapters=AdapterStore(read, max_bytes, num_slots=num_slots))
 
 
 def submit(switchboard: Switchboard, key: int, adapter: int, max_output: int = 3, path: str = "fine") -> None:

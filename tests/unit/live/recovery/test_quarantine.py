@@ -29,7 +29,7 @@ class Watched:
         before = len(self.switchboard.engine.runner.plans)  # type: ignore[attr-defined]
         news = self.quarantine.step()
         plans = self.switchboard.engine.runner.plans[before:]  # type: ignore[attr-defined]
-        steps = [self.switchboard.keys_of(chunk.request.id for chunk in plan.chunks) for plan in plans]
+        steps = [self.switchboard.recipients.keys_of(chunk.request.id for chunk in plan.chunks) for plan in plans]
         self.together += [{(to, key) for to, keys in found.items() for key in keys} for found in steps]
         self.heard += [(to, output) for to, outputs in news.items() for output in outputs]
 

@@ -10,7 +10,6 @@ import zmq
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepResult
 from chairlift.lab.sim.runner import VirtualClock
-from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.engine_process import PREPARE_AFTER_S, TAKE_S, TIDY_AFTER_S, EngineProcess
@@ -80,9 +79,10 @@ def test_messages_come_before_work_ahead(tmp_path: Path) -> None:
 
 
 def test_a_request_whose_adapter_was_read_comes_before_work_ahead_and_waits_until_then(tmp_path: Path) -> None:
-    switchboard, left = ledger_switchboard(num_adapter_slots=1), [True] * 100
-    store = AdapterStore(lambda path: Sized(1), 100)
-    reading = switchboard.reading = AdapterReading(store, switchboard.engine.scheduler.adapters.__contains__)
+    store, left = AdapterStore(lambda path: Sized(1), 100), [True] * 100
+    switchboard = ledger_switchboard(num_adapter_slots=1, adapters=store)
+    reading = switchboard.reading
+    assert reading is not None
     process = EngineProcess(
         f"ipc://{tmp_path}/engine", switchboard, viewed(switchboard.engine), info_of(switchboard), lambda: left.pop(0)
     )
@@ -170,7 +170,7 @@ def test_messages_that_arrive_while_a_step_runs_count_for_the_next(tmp_path: Pat
     assert isinstance(ledger, Tenths)
     engine.clock, ledger.depth = ledger.clock, 2
     view = viewed(engine)
-    engine.runner = NotedRunner(engine.runner, note, switchboard.keys_of)
+    engine.runner = NotedRunner(engine.runner, note, switchboard.recipients.keys_of)
     process = EngineProcess(f"ipc://{tmp_path}/engine", switchboard, view, info_of(switchboard), note=note)
     switchboard.submit(b"a", submit(1, [1, 2], SamplingParams(max_tokens=100)))
     for _ in range(40):

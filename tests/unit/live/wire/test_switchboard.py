@@ -194,7 +194,7 @@ def test_every_member_of_a_search_is_known_by_its_request() -> None:
     members = list(switchboard.engine.scheduler.live)
     assert len(members) == 4
     for member in members:  # also one that is in a step without the others
-        assert switchboard.keys_of([member]) == {HERE: {7}}
+        assert switchboard.recipients.keys_of([member]) == {HERE: {7}}
 
 
 def test_a_beam_search_is_heard_as_its_best_answers_once_it_is_over() -> None:

@@ -129,7 +129,7 @@ def test_masks_of_a_long_step_are_told_of(kind: Any, monkeypatch: pytest.MonkeyP
 
     def hooked(self: Any, *args: Any, **more: Any) -> None:
         begin(self, *args, **more)
-        self.on_mask = lambda: told.append(None)
+        self.on_beat = lambda: told.append(None)
 
     monkeypatch.setattr(kind, "__init__", hooked)
     run(kind, [GROUPS[2]], Preemption(), matchers())

@@ -40,7 +40,7 @@ def best(twin: Twin, tokens: list[int]) -> int:
 
 def test_each_layer_of_a_long_step_is_told_of(runner: TorchRunner, twin: Twin) -> None:
     told: list[None] = []
-    runner.on_layer = lambda: told.append(None)
+    runner.on_beat = lambda: told.append(None)
     tokens = random_tokens(6)
     carry_out(runner, step([chunk(tokens, 0, 6, [5, 9], request(tokens))]))
     assert len(told) == twin.config.num_layers

@@ -9,7 +9,6 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Unobserved
 from chairlift.core.request import Progress, Request
-from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.routing.service import ServedWork
 from chairlift.core.scheduling.pool import BlockPool
@@ -65,12 +64,10 @@ class Replica:
         cost: CostModel,
         depth: int,
         timeline: Timeline,
-        span: int,
         skips: bool,
         is_prefill: bool = False,
     ) -> None:
-        """`span`: tokens that a hash of its prefixes names; 0: none are told. `skips`: many steps at once, but not in a
-        prefill replica, which requests leave after any step."""
+        """`skips`: many steps at once, but not in a prefill replica, which requests leave after any step."""
         self.wake_at = NEVER  # when it acts next
         self._is_waiting = False  # until a step is to be planned
         self.is_draining = False
@@ -79,7 +76,7 @@ class Replica:
         self.observer = _Observer(timeline, scheduler.pool, is_prefill)  # type: ignore[abstract]  # likewise
         runner = SimRunner(cost, scheduler.limits.block_size, self.clock, depth)
         self.engine = Engine(scheduler, runner, self.clock, self.observer)
-        self.news = scheduler.pool.news = PrefixNews(span) if span else None
+        self.news = scheduler.pool.news
         self._is_prefill = is_prefill
         self._skips = skips and not is_prefill
         self._ahead = SkipAhead(self.engine, self.clock, cost, self.observer)

@@ -19,6 +19,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.request import Request
 from chairlift.core.routing.hashes import span_hashes, span_of
+from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.rebalancing import Rebalancing, Waiting
 from chairlift.core.routing.replicas import work
 from chairlift.core.routing.router import Router
@@ -40,7 +41,7 @@ class ReplicaRun:
 
     def __init__(
         self,
-        make_scheduler: Callable[[], Scheduler],
+        make_scheduler: Callable[..., Scheduler],
         count: int,
         router: Router,
         cost: CostModel,
@@ -51,8 +52,8 @@ class ReplicaRun:
         timeline: Timeline | None = None,
         split: Split = NO_SPLIT,
     ) -> None:
-        """`skips`: many steps at once where that is the same; not where replicas tell each other of users. `split`: of
-        replicas by roles; then schedulers need host blocks."""
+        """`make_scheduler` takes `news`, or nothing. `skips`: many steps at once where that is the same; not where
+        replicas tell each other of users. `split`: of replicas by roles; then schedulers need host blocks."""
         self.timeline = timeline or Timeline()
         self._make_scheduler = make_scheduler
         num_slots = changes.num_slots(count)
@@ -306,9 +307,9 @@ class ReplicaRun:
             self._drain(event.replica, replica, now)
 
     def _begin(self, index: int) -> None:
-        span = self._span if self._has_news else 0
+        scheduler = self._make_scheduler(news=PrefixNews(self._span) if self._has_news else None)
         is_prefill = self._roles.is_prefill(index)
-        replica = Replica(self._make_scheduler(), self._cost, self._depth, self.timeline, span, self._skips, is_prefill)
+        replica = Replica(scheduler, self._cost, self._depth, self.timeline, self._skips, is_prefill)
         self.replicas[index] = replica
         self._num_there += 1
         self.routing.begin(index)

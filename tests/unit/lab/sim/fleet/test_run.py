@@ -17,6 +17,7 @@ from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Policy
 from chairlift.core.request import Request
 from chairlift.core.routing import hashes
+from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.routing.replicas import members
 from chairlift.core.routing.rules import ROUTERS
@@ -32,14 +33,14 @@ from chairlift.telemetry.timeline import Timeline
 COST = CostModel(linear=((1, 0.01), (8, 0.02)), chunk_s=0.001, start_row_s=0.0005)
 
 
-def scheduler(seed: int, policy: Callable[[], Policy] = Fcfs) -> Scheduler:
+def scheduler(seed: int, policy: Callable[[], Policy] = Fcfs, news: PrefixNews | None = None) -> Scheduler:
     rng = random.Random(seed)
     size = rng.choice([1, 2, 4])
     limits = Limits(
         vocab_size=9, max_model_len=24, block_size=size, num_blocks=rng.randint(24, 40) // size,
         max_running=rng.randint(1, 4), max_step_tokens=rng.randint(4, 9),
     )  # fmt: skip
-    return Scheduler(limits, policy())
+    return Scheduler(limits, policy(), news=news)
 
 
 def arriving(seed: int) -> Iterator[tuple[float, Request]]:

@@ -1,15 +1,15 @@
 """Keywords of vLLM's `LLM` that are no option of its server, or whose value may ask for nothing.
 
-Its other names are those of its server's options, which `config/options/foreign` knows: an equal one of ours, one that
-is ignored with a warning, or one that is refused with what to use instead.
+Its other names are those of its server's options (`vllm.py`): an equal one of ours, one that is ignored with a warning,
+or one that is refused with what to use instead.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from chairlift.config.model_words import POOLING
 from chairlift.config.options.foreign.table import BY_NAME
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.embedding.declared import POOLING
 
 # Values of ours for values of vLLM's.
 _VALUES: dict[str, dict[Any, Any]] = {

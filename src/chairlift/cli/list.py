@@ -6,7 +6,7 @@ from datetime import datetime
 
 from chairlift.cli.inputs.flags import add_option_flags, settings_from
 from chairlift.cli.inputs.text import size
-from chairlift.cli.stored.place import NOT_PLACES
+from chairlift.cli.pull import NOT_PLACES
 
 HELP = "list the downloaded models"
 DESCRIPTION = "List the models of the Hugging Face hub that are stored on this machine, by any program."

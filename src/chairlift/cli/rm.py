@@ -4,7 +4,7 @@ import argparse
 
 from chairlift.cli.inputs.flags import add_option_flags, settings_from
 from chairlift.cli.inputs.text import size
-from chairlift.cli.stored.place import NOT_PLACES
+from chairlift.cli.pull import NOT_PLACES
 
 HELP = "remove downloaded models"
 DESCRIPTION = "Remove models that were downloaded from the Hugging Face hub; `chairlift list` names them."

@@ -3,9 +3,9 @@
 import pytest
 
 from chairlift.config.options.foreign.table import BY_NAME
+from chairlift.config.options.foreign.vllm_keywords import own_options
 from chairlift.config.options.resolve import OPTIONS, resolve
 from chairlift.core.errors import InvalidConfig
-from chairlift.local.keywords import own_options
 
 
 def test_names_with_an_equal_meaning_are_taken() -> None:

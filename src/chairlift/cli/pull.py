@@ -5,12 +5,13 @@ from pathlib import Path
 
 from chairlift.cli.inputs.flags import add_option_flags, settings_from
 from chairlift.cli.inputs.text import size
-from chairlift.cli.stored.place import NOT_PLACES
+from chairlift.config.options.resolve import OPTIONS
 from chairlift.core.errors import InvalidConfig
 
 HELP = "download a model from the Hugging Face hub"
 DESCRIPTION = "Download a model from the Hugging Face hub, to be served later. A download that was broken off goes on."
 USAGE = "MODEL [options]"
+NOT_PLACES = frozenset(option.name for option in OPTIONS) - {"revision", "download_dir"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
