@@ -18,7 +18,7 @@ from fakes.adapters import write_adapter
 from fakes.patience import wait_until
 from fakes.served import Served, chairlift, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 PROMPT = "Hello there"
 

@@ -20,7 +20,7 @@ from chairlift.server.sockets.listen import listen
 from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 LONG: dict[str, Any] = {"prompt": "Hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
 ENDLESS = LONG | {"max_tokens": 90_000}

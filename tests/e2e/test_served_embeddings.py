@@ -18,7 +18,7 @@ from fakes.encoders import WORDS, write_encoder
 from fakes.patience import HANG_S
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 LONG = " ".join(WORDS * 4)  # more than 48 tokens
 TEXTS = [" ".join(WORDS[i : i + 2 + i % 7]) for i in range(12)]
@@ -153,7 +153,6 @@ def test_an_embedding_route_of_a_model_that_makes_text_says_how(server: Served) 
     assert "tiny makes text; start the server with --task embed" in refused.json()["error"]["message"]
 
 
-@pytest.mark.long
 def test_pairs_are_scored_and_outlive_the_engine(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "ranker", has_head=True)
     pairs = [(TEXTS[i % 5], TEXTS[i % 12]) for i in range(400)]

@@ -11,7 +11,7 @@ import pytest
 from fakes.patience import HANG_S
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=lambda count: f"{count} front ends")

@@ -20,7 +20,7 @@ from fakes.patience import HANG_S, wait_until
 from fakes.scrapes import Scrape
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 ENDLESS: dict[str, Any] = {"prompt": "Hi", "max_tokens": 90_000, "ignore_eos": True}
 SHORT = {"prompt": "Hello", "max_tokens": 2}
@@ -122,7 +122,6 @@ def test_each_front_end_answers_while_the_other_hangs(one_running: Served) -> No
             os.kill(hanging, signal.SIGCONT)
 
 
-@pytest.mark.long
 def test_after_a_storm_of_clients_that_leave_no_request_runs(server: Served) -> None:
     def come_and_go(index: int) -> None:
         body = ENDLESS | {"prompt": [5] * (1 + index % 50), "n": 1 + index % 3, "stream": index % 4 != 0}
@@ -144,7 +143,6 @@ def test_after_a_storm_of_clients_that_leave_no_request_runs(server: Served) -> 
     assert num_generated(server.url) - before < ENDLESS["max_tokens"] / 2
 
 
-@pytest.mark.long
 def test_when_the_engine_dies_streams_stay_open_and_newcomers_wait(one_running: Served) -> None:
     url, body = (
         one_running.url,
@@ -175,7 +173,6 @@ def test_when_the_engine_dies_streams_stay_open_and_newcomers_wait(one_running: 
     assert re.search(r"the engine is ready again after \d+\.\d s", one_running.output)
 
 
-@pytest.mark.long
 def test_front_ends_that_die_are_replaced_and_their_requests_end(one_running: Served) -> None:
     url, before = one_running.url, one_running.output.count("is ready again after")
     engine, front_ends = one_running.pids()
@@ -195,7 +192,6 @@ def test_front_ends_that_die_are_replaced_and_their_requests_end(one_running: Se
     assert re.search(r"front-end-[01] is gone; its requests \(1\) are ended", one_running.output)
 
 
-@pytest.mark.long
 def test_a_killed_server_leaves_no_folder_behind(tiny_model: Path, tmp_path: Path) -> None:
     options = ("--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch")
     with (

@@ -19,7 +19,7 @@ from fakes.processes import children
 from fakes.scrapes import Scrape
 from fakes.served import Served, chairlift, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 BY_REPLICA = "chairlift_replica_"
 

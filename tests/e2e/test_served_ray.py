@@ -17,7 +17,7 @@ from fakes.processes import children
 from fakes.served import Served, chairlift, serve
 
 pytest.importorskip("ray", reason="needs Ray (pip install 'chairlift[ray]')")
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # else Ray takes the machine's own address
 ASKED: list[dict[str, Any]] = [

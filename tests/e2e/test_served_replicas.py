@@ -17,7 +17,7 @@ from fakes.patience import HANG_S, wait_until
 from fakes.processes import children
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 TEXT = "the lift goes up the hill "
 LONG: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True, "stream": True}

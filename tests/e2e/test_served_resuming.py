@@ -18,7 +18,7 @@ from fakes.patience import HANG_S, wait_until
 from fakes.scrapes import Scrape
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 FULL: dict[str, Any] = {"max_tokens": 150, "ignore_eos": True}
 LONG = FULL | {"stream": True, "stream_options": {"include_usage": True}}

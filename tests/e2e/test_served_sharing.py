@@ -12,7 +12,7 @@ from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 from fakes.sse import events
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 def ask(server: Served, path: str = "completions", **body: Any) -> Any:

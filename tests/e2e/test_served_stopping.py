@@ -16,7 +16,7 @@ from fakes.sse import events
 from fakes.streams import Streams
 from fakes.tiny_model import write_tiny_model
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 LONG: dict[str, Any] = {"prompt": "Hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
 LONG["stream_options"] = {"include_usage": True}

@@ -27,7 +27,7 @@ from fakes.shown_commands import PAGES, ROOT, Block, Command, all_commands, bloc
 from fakes.shown_page import URL
 from fakes.shown_reasons import own_test, reason
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 ADMIN = "http://127.0.0.1:9000"
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 RUN = [command for command in all_commands() if reason(command) is None]
