@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test's items that `sampled(count)` marks, some are slow and the others nightly, by a digest of their names."""
+    """Of the items of a test marked `sampled(count)`, so many are slow and the others nightly, by a digest of names."""
     found = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         if item.get_closest_marker("sampled") and not item.get_closest_marker("nightly"):
