@@ -69,6 +69,9 @@ def _prompt(case: dict[str, str]) -> str:
     return f"{case['instruction']}:{case['input']}" if case["input"] else case["instruction"]
 
 
+pytestmark = pytest.mark.xdist_group("server")  # all in one worker, for those that ask both servers
+
+
 @pytest.fixture(scope="module")
 def newer(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     log = tmp_path_factory.mktemp("newer") / "log"

@@ -80,10 +80,10 @@ def is_free(port: int) -> bool:
 @pytest.mark.parametrize(
     ("names", "num_front_ends"),
     [
-        (("parent",), 2),
-        pytest.param(("parent",), 1, marks=pytest.mark.nightly),
         (("parent", "engine"), 2),
-        (("parent", "front end"), 1),
+        pytest.param(("parent",), 2, marks=pytest.mark.nightly),
+        pytest.param(("parent",), 1, marks=pytest.mark.nightly),
+        pytest.param(("parent", "front end"), 1, marks=pytest.mark.nightly),
     ],
 )
 def test_when_the_parent_is_killed_streams_are_told_and_nothing_is_left(
@@ -107,6 +107,7 @@ def test_when_the_parent_is_killed_streams_are_told_and_nothing_is_left(
     assert "Traceback" not in served.output
 
 
+@pytest.mark.nightly
 def test_an_orphan_ends_though_it_was_stopped(tiny_model: Path, tmp_path: Path) -> None:
     with serving(tiny_model, tmp_path / "log", 2) as served:
         engine, front_ends = served.pids()
@@ -132,7 +133,8 @@ def test_when_engine_and_front_end_are_killed_the_streams_of_the_others_go_on(
     assert "error" not in "".join(ends)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_all_processes_drains_like_one_to_the_parent(tiny_model: Path, tmp_path: Path, number: int) -> None:
     with serving(tiny_model, tmp_path / "log", 2, is_group=True) as served:
         streams = Streams(served.url, LONG | {"stream_options": {"include_usage": True}})

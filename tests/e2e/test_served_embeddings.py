@@ -26,17 +26,6 @@ NUMBERS = ("--kernels", "torch", "--dtype", "float32", "--exact")
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_encoder(tmp_path_factory.mktemp("models") / "encoder", has_head=False)
-
-
-@pytest.fixture(scope="module")
-def embedder(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(tmp_path_factory.mktemp("server") / "log", "--model", encoder, *NUMBERS) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
 def client(embedder: Served) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{embedder.url}/v1", api_key="none", max_retries=0, timeout=HANG_S) as client:
         yield client

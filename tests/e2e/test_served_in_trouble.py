@@ -5,12 +5,10 @@ import os
 import re
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,20 +16,12 @@ import pytest
 
 from fakes.patience import HANG_S, wait_until
 from fakes.scrapes import Scrape
-from fakes.served import Served, serve
+from fakes.served import Served
 
 pytestmark = pytest.mark.slow
 
 ENDLESS: dict[str, Any] = {"prompt": "Hi", "max_tokens": 90_000, "ignore_eos": True}
 SHORT = {"prompt": "Hello", "max_tokens": 2}
-
-
-@pytest.fixture(scope="module")
-def one_running(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("server") / "log"
-    options = ("--kv-memory", "64MiB", "--max-running", "1", "--frontends", "2", "--kernels", "torch")
-    with serve(log, "--model", tiny_model, *options) as served:
-        yield served
 
 
 def events_of(response: httpx.Response) -> Iterator[str]:
@@ -190,14 +180,3 @@ def test_front_ends_that_die_are_replaced_and_their_requests_end(one_running: Se
     assert httpx.get(f"{url}/v1/models", timeout=HANG_S).json() == models  # the server is as old as before
     assert re.search(r"the front end [01] died \(killed by SIGKILL\).*; starting it again", one_running.output)
     assert re.search(r"front-end-[01] is gone; its requests \(1\) are ended", one_running.output)
-
-
-def test_a_killed_server_leaves_no_folder_behind(tiny_model: Path, tmp_path: Path) -> None:
-    options = ("--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch")
-    with (
-        tempfile.TemporaryDirectory(dir="/tmp") as folder,  # short: a socket's path has little room
-        serve(tmp_path / "log", *options, environment={"TMPDIR": folder}) as served,
-    ):
-        assert list(Path(folder).glob("chairlift-*"))
-        served.process.kill()
-        wait_until(lambda: not list(Path(folder).glob("chairlift-*")))

@@ -6,9 +6,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,7 +14,7 @@ import pytest
 
 from fakes.patience import HANG_S, wait_until
 from fakes.scrapes import Scrape
-from fakes.served import Served, serve
+from fakes.served import Served
 
 pytestmark = pytest.mark.slow
 
@@ -36,14 +34,6 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("/v1/responses", {"input": TEXT, "seed": 10, "stream": True, "max_output_tokens": 150}),
     ("/models/llama2/generate_stream", {"inputs": TEXT, "parameters": {"max_new_tokens": 150, "seed": 9}}),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def exact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("server") / "log"
-    options = ("--exact", "--kv-memory", "64MiB", "--frontends", "2", "--max-running", "16")
-    with serve(log, "--model", tiny_model, *options) as served:
-        yield served
 
 
 def answer(url: str, path: str, body: dict[str, Any], has_begun: threading.Event) -> list[str]:

@@ -106,7 +106,7 @@ def test_nothing_of_a_key_or_a_prompt_is_logged(site: Site) -> None:
     assert "0123456789" not in site.served.output
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
