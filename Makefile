@@ -30,7 +30,7 @@ help:
 	@echo "make near    check format, lint, types and contracts and run the core's tests and those near what changed: under two minutes"
 	@echo "make test    install and run the tests that need no GPU: under ten minutes on two cores"
 	@echo "make check   check format, lint, types and contracts and run the tests that start no server: for use while working"
-	@echo "make nightly every combination of what make test samples: hours;  make sample   a minute and a half of it, as CI does"
+	@echo "make nightly every combination of what make test samples;  make sample   a minute and a half of it, as CI does"
 	@echo "make cross   test the native kernels of both architectures against plain C, the other one's on an emulated processor"
 	@echo "make test-gpu run the tests that need an NVIDIA GPU, with the installed Python and packages"
 	@echo "make test-mindspore install MindSpore into $(MINDSPORE), 1.5 GB, and run the tests that need it"

@@ -29,6 +29,7 @@ def test_every_snippet_in_order(tmp_path: Path) -> None:
     assert names["matrix"].shape == (2, len(names["first"])) and len(names["scores"]) == 2
 
 
+@pytest.mark.nightly
 def test_a_script_in_the_shapes_of_vllm() -> None:
     example = DOCS.parent / "examples" / "like_vllm.py"
     flags = ["--max-num-seqs", "4", "--enforce-eager", "--max-model-len", "512", "--max-tokens", "6"]

@@ -118,7 +118,8 @@ def test_an_orphan_ends_though_it_was_stopped(tiny_model: Path, tmp_path: Path) 
         assert psutil.wait_procs(children, HANG_S)[1] == []
 
 
-@pytest.mark.parametrize("num_front_ends", [2, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("num_front_ends", [2, 1])
 def test_when_engine_and_front_end_are_killed_the_streams_of_the_others_go_on(
     tiny_model: Path, tmp_path: Path, num_front_ends: int
 ) -> None:

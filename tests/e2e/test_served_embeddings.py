@@ -142,6 +142,7 @@ def test_an_embedding_route_of_a_model_that_makes_text_says_how(server: Served) 
     assert "tiny makes text; start the server with --task embed" in refused.json()["error"]["message"]
 
 
+@pytest.mark.nightly
 def test_pairs_are_scored_and_outlive_the_engine(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "ranker", has_head=True)
     pairs = [(TEXTS[i % 5], TEXTS[i % 12]) for i in range(400)]

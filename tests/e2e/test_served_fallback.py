@@ -14,7 +14,7 @@ from fakes.patience import HANG_S
 from fakes.served import chairlift, serve
 from fakes.small_tokenizer import BOS, EOS, TEMPLATE, trained
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 PROMPTS = ["The quick brown", "Hello world, hello", "Paris is the capital of France. Paris", "The lazy dog"]
 SHAPE = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}, "required": ["n"]}
@@ -63,7 +63,6 @@ def test_greedy_answers_are_those_of_transformers_and_the_rest_of_the_api_is_the
     assert isinstance(json.loads(shaped)["n"], int)
 
 
-@pytest.mark.nightly
 def test_a_plan_of_it_names_its_size_and_what_it_cannot_do_is_one_line(folder: Path) -> None:
     planned = chairlift("plan", folder, "--device", "h100", "--json")
     facts = json.loads(planned.stdout)

@@ -20,7 +20,7 @@ from e2e.test_served_full_disk import fill, on_a_disk
 from fakes.patience import wait_until
 from fakes.served import Served, chairlift, serve
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,6 @@ def test_the_served_path_is_gated_by_rows_and_texts(
     assert code == 1 and "1 of" in told and "rows are off" in told
 
 
-@pytest.mark.nightly
 def test_the_contests_own_client_leaves_the_same_rows(
     server: Served, folder: Path, base: Path, data: Path, tmp_path: Path, tiny_model: Path
 ) -> None:
@@ -118,7 +117,6 @@ def test_the_contests_own_client_leaves_the_same_rows(
     assert names(folder) - before == names(base)
 
 
-@pytest.mark.nightly
 def test_an_engine_that_is_killed_costs_no_row_that_was_written(
     server: Served, folder: Path, base: Path, judge: Callable[..., Judged]
 ) -> None:
@@ -147,7 +145,6 @@ def test_an_engine_that_is_killed_costs_no_row_that_was_written(
         assert code == 0 and f"{num} of {num} stored rows" in told
 
 
-@pytest.mark.nightly
 def test_a_full_disk_loses_rows_and_nothing_else(
     base: Path,
     judge: Callable[..., Judged],
@@ -168,7 +165,6 @@ def test_a_full_disk_loses_rows_and_nothing_else(
     assert "Traceback" not in served.output
 
 
-@pytest.mark.nightly
 def test_a_used_folder_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     (tmp_path / "served").mkdir()
     (tmp_path / "served/x").touch()

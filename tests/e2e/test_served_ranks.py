@@ -16,7 +16,7 @@ from fakes.patience import HANG_S, wait_until
 from fakes.processes import children, is_alive
 from fakes.served import Served, chairlift, serve
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 OPTIONS = ("--tensor-parallel", 2, "--exact", "--dtype", "float32", "--kv-memory", "16MiB", "--max-running", 8)
 
@@ -66,7 +66,6 @@ def test_answers_go_on_when_a_rank_or_the_engine_is_killed_and_no_rank_outlives_
     wait_until(lambda: not is_alive(rank))
 
 
-@pytest.mark.nightly
 def test_commands_compute_with_ranks(tiny_model: Path) -> None:
     asked = ("--model", tiny_model, "--max-tokens", 8, "--temperature", 0, "the lift", "--dtype", "float32")
     alone, ranks = chairlift("generate", *asked), chairlift("generate", *asked, "--tensor-parallel", 2)

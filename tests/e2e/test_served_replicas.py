@@ -120,7 +120,7 @@ def test_kills_and_drains_of_replicas_change_no_answer(replicas: Served) -> None
     assert "Traceback" not in replicas.output
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", ["shared", "tcp"])
 def test_prompts_and_answers_in_other_replicas_give_the_same_answers(
     tiny_model: Path, tmp_path: Path, replicas: Served, way: str

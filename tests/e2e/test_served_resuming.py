@@ -116,6 +116,7 @@ def is_running(served: Served) -> bool:
     return scrape.has(name) and scrape.value(name) > 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("how", "status"), [(signal.SIGKILL, 200), (signal.SIGSEGV, 500)])
 def test_who_is_alone_when_the_engine_dies_is_blamed_for_crashes_and_not_for_kills(
     exact: Served, how: int, status: int

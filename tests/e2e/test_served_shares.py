@@ -12,7 +12,7 @@ from fakes.corner import SMALL
 from fakes.patience import HANG_S, until
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 FLOOD, LIMITED = "flood", "limited"
 KEYS = {name: f"sk-a-long-key-of-{name}" for name in (SMALL, FLOOD, LIMITED)}

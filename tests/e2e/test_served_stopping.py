@@ -54,7 +54,7 @@ def test_told_to_stop_it_refuses_new_work_in_words_and_finishes_what_it_has(tiny
             os.kill(pid, 0)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["drain timeout", "second signal"])
 def test_what_is_not_finished_in_time_ends_with_an_error_that_can_be_read(
     tiny_model: Path, tmp_path: Path, how: str

@@ -97,7 +97,7 @@ def _addressed(command: Command, request: pytest.FixtureRequest) -> str:
     return re.sub(r"http://127\.0\.0\.1:(8000|8835)", served.url, command.text)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", COMMANDS, ids=name)
 def test_a_command_runs(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +107,7 @@ def test_a_command_runs(command: Command, capsys: pytest.CaptureFixture[str]) ->
     assert main(words) == 0, capsys.readouterr().err
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("block", grouped(PYTHON))
 def test_an_example_runs(block: Block, encoder: Path, request: pytest.FixtureRequest) -> None:

@@ -9,7 +9,7 @@ from e2e.conftest import NUMBERS
 from fakes.served import Served, chairlift
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_stored_here_is_what_a_server_says(server: Served, tiny_model: Path, tmp_path: Path) -> None:
     stored = chairlift("verify", "--save", tmp_path / "base", "--model", tiny_model, *NUMBERS, "--threads", "1")
     assert stored.returncode == 0, stored.stderr

@@ -39,7 +39,7 @@ def test_steps_that_do_not_fit_load_their_adapters_again() -> None:
         run(seed, is_full=True)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("windows", [False, True])
 def test_a_request_that_moves_has_its_adapter_there_and_in_its_old_place_where_the_move_fails(windows: bool) -> None:
     """Seed 61, and without windows: the step that was to save what moves took its slot for another, and did not fit."""

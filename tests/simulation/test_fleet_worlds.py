@@ -125,7 +125,7 @@ def served(
     return watched.times, run
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("router", ROUTERS)
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_skipping_ahead_is_the_same_as_stepping(monkeypatch: pytest.MonkeyPatch, router: str, count: int) -> None:
@@ -136,7 +136,7 @@ def test_skipping_ahead_is_the_same_as_stepping(monkeypatch: pytest.MonkeyPatch,
         assert served(seed, count, router, concurrency=concurrency)[0] == stepped
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("router", ROUTERS)
 def test_no_request_and_no_token_is_lost_whatever_becomes_of_replicas(
     monkeypatch: pytest.MonkeyPatch, router: str

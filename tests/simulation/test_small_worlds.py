@@ -26,7 +26,7 @@ def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(bloc
         run(seed)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_so_it_does_under_every_combination_of_rules(policy: str) -> None:
     for i, (prefill, admission) in enumerate(itertools.product(PREFILLS, ADMISSIONS)):

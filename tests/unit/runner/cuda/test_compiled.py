@@ -207,6 +207,7 @@ def test_every_kernel_compiles(capability: str) -> None:
     run(SCRIPT, capability)
 
 
+@pytest.mark.nightly
 def test_the_kernels_for_hopper_compile() -> None:
     run(HOPPER)
 

@@ -34,7 +34,7 @@ def attend(case: Case, attention: Attention | None = None) -> tuple[Tensor, Tens
     return keys, values, out
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("heads", [2, 3])
 @pytest.mark.parametrize(
     ("context", "window", "cap"),
