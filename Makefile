@@ -23,13 +23,14 @@ WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_nati
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples deploy website setup.py
 
-.PHONY: help serve setup fit kernels near test test-all check format lint words types arch unit nightly chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
+.PHONY: help serve setup fit kernels near test check format lint words types arch unit nightly sample chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
 	@echo "make near    check format, lint, types and contracts and run the core's tests and those near what changed: under two minutes"
-	@echo "make test    install and run the tests that need no GPU, but for the long ones;  make test-all   those too, as CI does"
-	@echo "make check   check format, lint, types and contracts and run the default tests: for use while working"
+	@echo "make test    install and run the tests that need no GPU: under ten minutes on two cores"
+	@echo "make check   check format, lint, types and contracts and run the tests that start no server: for use while working"
+	@echo "make nightly every combination of what make test samples;  make sample   a minute and a half of it, as CI does"
 	@echo "make cross   test the native kernels of both architectures against plain C, the other one's on an emulated processor"
 	@echo "make test-gpu run the tests that need an NVIDIA GPU, with the installed Python and packages"
 	@echo "make test-mindspore install MindSpore into $(MINDSPORE), 1.5 GB, and run the tests that need it"
@@ -85,11 +86,9 @@ near: lint types arch
 	$(BIN)/python tests/near.py $(ARGS)
 
 # One run of pytest, since collecting takes a while. Some tests only wait, so two cores have room for a third worker.
+# A worker gets whole files, in order: e2e comes first, and the last ones are short. A server is started in one worker.
 test: lint types arch
-	$(BIN)/pytest -n 3 --dist worksteal -m "not long and not nightly and not gpu"
-
-test-all: lint types arch
-	$(BIN)/pytest -n 3 --dist worksteal -m "not nightly and not gpu"
+	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "not nightly and not gpu" $(ARGS)
 
 check: lint types arch unit
 
@@ -112,11 +111,16 @@ arch: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not long and not nightly and not gpu"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not nightly and not gpu" --ignore tests/e2e --ignore tests/exact
 
+# Which tests were green is noted for samples.
 nightly: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadfile -m "nightly and not gpu"
+	$(BIN)/pytest -n 2 --dist loadfile -m "nightly and not gpu" --junit-xml build/nightly.xml; code=$$?; \
+		$(BIN)/python tests/sample.py --record build/nightly.xml && exit $$code
 	$(BIN)/python tests/simulation/nightly.py
+
+sample: $(VENV)/.dev
+	$(BIN)/python tests/sample.py $(ARGS)
 
 # Their servers use all cores: nothing else should run meanwhile.
 chaos: $(VENV)/.dev
@@ -166,7 +170,7 @@ release-check: $(VENV)/.release
 release:
 	@test -z "$$(git status --porcelain)" || { echo "git status shows changes: a release is built from a commit" >&2; exit 1; }
 	@grep -q '^## \[$(VERSION)\] - 2' $(CHANGELOG) || { echo "$(CHANGELOG) has no date for [$(VERSION)]: put it in place of 'unreleased'" >&2; exit 1; }
-	$(MAKE) test-all
+	$(MAKE) test
 	$(MAKE) wheel
 	$(MAKE) release-check
 	@echo "dist/ holds $(VERSION); docs/releasing.md says what is left to do."

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[1]
 SOURCE = "src/chairlift"
 ALWAYS = ("tests/property", "tests/golden", "tests/unit/core")
-MARKS = "not slow and not long and not nightly and not gpu"
+MARKS = "not slow and not nightly and not gpu"
 
 
 def mirror(source: str, root: Path = ROOT) -> str | None:

@@ -32,7 +32,6 @@ def names(embedded: Served) -> Iterator[dict[str, Any]]:
         yield names
 
 
-@pytest.mark.long
 def test_the_client(names: dict[str, Any]) -> None:
     assert names["text"] and names["streamed"] and names["counted"] > 0
 

@@ -50,7 +50,7 @@ def near(spread: dict[str, float], truth: Sequence[float], error_s: float) -> No
     assert spread == pytest.approx(expected, abs=error_s)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("api", ["completions", "chat", "llm-serving"])
 def test_every_percentile_is_the_servers_own(api: str, tmp_path: Path) -> None:
     scripts = {n: Script(first_s=0.1 + 0.05 * (n % 7), gap_s=0.05 + 0.015 * (n % 5)) for n in range(3, 15)}

@@ -216,7 +216,7 @@ def test_what_is_said_of_a_model_is_a_warning_of_the_command(tiny_model: Path, t
     assert all(line.startswith("chairlift: warning: ") for line in lines)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_server_on_a_unix_socket_has_a_path_names_and_a_seed(tiny_model: Path, tmp_path: Path) -> None:
     path, log = tmp_path / "socket", tmp_path / "log"
     options = ("--uds", path, "--root-path", "llm", "--served-model-name", "a", "b", "--seed", "3")

@@ -59,7 +59,7 @@ def as_the_original(port: int, prompt: str, max_new_tokens: int, has_lists: bool
     return {"input": prompt, "resp_text": text, "res_time": time.monotonic() - began, "first_token_time": first}
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("has_lists", [True, False])
 def test_results_are_those_of_the_original_client(tmp_path: Path, data: Path, has_lists: bool) -> None:
     with Original({"green": "short", "black": "error304"}, has_lists=has_lists).on_a_port() as port:

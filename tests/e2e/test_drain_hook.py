@@ -76,7 +76,7 @@ def container() -> dict[str, Any]:
     return dict(stateful_set["spec"]["template"]["spec"]["containers"][0])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_hook_hides_the_end_of_a_replica_from_all_clients(tiny_model: Path, tmp_path: Path) -> None:
     program, _ = container()["lifecycle"]["preStop"]["exec"]["command"]
     [drain] = [each for each in container()["args"] if each.startswith("--drain-timeout")]

@@ -159,7 +159,7 @@ def test_closing_ends_the_calls_of_other_threads(tiny_model: Path) -> None:
                 each.result()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_several_one_after_the_other_take_the_memory_of_one(tiny_model: Path) -> None:
     options = {**IN_PYTHON, "num_blocks": None, "kv_memory": "128MiB"}
     process = psutil.Process(os.getpid())

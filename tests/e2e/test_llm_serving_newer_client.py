@@ -69,6 +69,9 @@ def _prompt(case: dict[str, str]) -> str:
     return f"{case['instruction']}:{case['input']}" if case["input"] else case["instruction"]
 
 
+pytestmark = pytest.mark.xdist_group("server")  # all in one worker, for those that ask both servers
+
+
 @pytest.fixture(scope="module")
 def newer(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     log = tmp_path_factory.mktemp("newer") / "log"
@@ -87,7 +90,7 @@ def port_of(served: Served) -> int:
     return int(served.url.rpartition(":")[2])
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("task", FILES)
 def test_it_gets_every_answer_with_all_of_its_text(task: int, newer: Served, server: Served, folder: Path) -> None:
     client = NewerClient(folder, port_of(newer), task, rate=30.0, seconds=1)

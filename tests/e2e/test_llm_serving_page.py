@@ -38,7 +38,7 @@ def test_both_pages_show_the_same_figures_and_commands() -> None:
         assert sorted(commands[0]) == sorted(commands[1]), text
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("options", "seconds"), tricks(PAGES[0]).items())
 def test_a_trick_is_worth_what_the_page_says(options: str, seconds: str) -> None:
     assert total_s(*PRESET, *shlex.split(options)) == seconds

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 PAGE = ShownPage("python.md")
 
 
-@pytest.mark.long
 def test_every_snippet_in_order(tmp_path: Path) -> None:
     names: dict[str, Any] = {"EMBEDDER": str(write_encoder(tmp_path / "encoder", has_head=False))}
     sections = [heading for heading in re.findall("^## (.+)$", PAGE.text, re.MULTILINE) if PAGE.section(heading)]
@@ -30,7 +29,7 @@ def test_every_snippet_in_order(tmp_path: Path) -> None:
     assert names["matrix"].shape == (2, len(names["first"])) and len(names["scores"]) == 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_script_in_the_shapes_of_vllm() -> None:
     example = DOCS.parent / "examples" / "like_vllm.py"
     flags = ["--max-num-seqs", "4", "--enforce-eager", "--max-model-len", "512", "--max-tokens", "6"]

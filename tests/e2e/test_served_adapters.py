@@ -13,12 +13,11 @@ import openai
 import pytest
 
 from chairlift.cli.main import main
-from e2e.conftest import LIMITS, NUMBERS
 from fakes.adapters import write_adapter
 from fakes.patience import wait_until
-from fakes.served import Served, chairlift, serve
+from fakes.served import Served, chairlift
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 PROMPT = "Hello there"
 
@@ -45,21 +44,12 @@ class AdapterServer:
 
 
 @pytest.fixture(scope="module")
-def world(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdapterServer]:
-    folder = tmp_path_factory.mktemp("adapters")
-    write_adapter(folder / "found", seed=1)
-    named = write_adapter(tmp_path_factory.mktemp("elsewhere") / "named", seed=2)
-    limits = tmp_path_factory.mktemp("limits") / "limits.yaml"
-    limits.write_text("- {name: limited, requests_per_minute: 2}")
-    options = ("--lora-limits", limits, "--lora", f"named={named}", "--lora-dir", folder, "--max-loras", "2")
-    processes = ("--frontends", "2", "--replicas", "2", "--admin-port", "0")
-    log = tmp_path_factory.mktemp("server") / "log"
-    with serve(log, "--model", tiny_model, *LIMITS, *NUMBERS, *options, *processes) as served:
-        found = re.search(r"admin routes on (\S+)", served.output)
-        assert found is not None
-        client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
-        with client, httpx.Client(base_url=found[1], timeout=60) as admin:
-            yield AdapterServer(served, folder, client, admin)
+def world(adapters: Served, adapters_folder: Path) -> Iterator[AdapterServer]:
+    found = re.search(r"admin routes on (\S+)", adapters.output)
+    assert found is not None
+    client = openai.OpenAI(base_url=f"{adapters.url}/v1", api_key="none", max_retries=0)
+    with client, httpx.Client(base_url=found[1], timeout=60) as admin:
+        yield AdapterServer(adapters, adapters_folder, client, admin)
 
 
 def test_a_request_names_its_adapter_and_models_lists_it_with_its_parent(world: AdapterServer) -> None:

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 
 def kill(served: Served) -> str:

@@ -20,7 +20,7 @@ from chairlift.server.sockets.listen import listen
 from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 LONG: dict[str, Any] = {"prompt": "Hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
 ENDLESS = LONG | {"max_tokens": 90_000}
@@ -80,10 +80,10 @@ def is_free(port: int) -> bool:
 @pytest.mark.parametrize(
     ("names", "num_front_ends"),
     [
-        (("parent",), 2),
-        pytest.param(("parent",), 1, marks=pytest.mark.nightly),
         (("parent", "engine"), 2),
-        (("parent", "front end"), 1),
+        pytest.param(("parent",), 2, marks=pytest.mark.nightly),
+        pytest.param(("parent",), 1, marks=pytest.mark.nightly),
+        pytest.param(("parent", "front end"), 1, marks=pytest.mark.nightly),
     ],
 )
 def test_when_the_parent_is_killed_streams_are_told_and_nothing_is_left(
@@ -107,6 +107,7 @@ def test_when_the_parent_is_killed_streams_are_told_and_nothing_is_left(
     assert "Traceback" not in served.output
 
 
+@pytest.mark.nightly
 def test_an_orphan_ends_though_it_was_stopped(tiny_model: Path, tmp_path: Path) -> None:
     with serving(tiny_model, tmp_path / "log", 2) as served:
         engine, front_ends = served.pids()
@@ -117,7 +118,8 @@ def test_an_orphan_ends_though_it_was_stopped(tiny_model: Path, tmp_path: Path) 
         assert psutil.wait_procs(children, HANG_S)[1] == []
 
 
-@pytest.mark.parametrize("num_front_ends", [2, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("num_front_ends", [2, 1])
 def test_when_engine_and_front_end_are_killed_the_streams_of_the_others_go_on(
     tiny_model: Path, tmp_path: Path, num_front_ends: int
 ) -> None:
@@ -132,7 +134,8 @@ def test_when_engine_and_front_end_are_killed_the_streams_of_the_others_go_on(
     assert "error" not in "".join(ends)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_all_processes_drains_like_one_to_the_parent(tiny_model: Path, tmp_path: Path, number: int) -> None:
     with serving(tiny_model, tmp_path / "log", 2, is_group=True) as served:
         streams = Streams(served.url, LONG | {"stream_options": {"include_usage": True}})

@@ -1,27 +1,15 @@
 """`--exact` over HTTP: an answer does not depend on other requests, nor on the front end."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from fakes.patience import HANG_S
-from fakes.served import Served, serve
+from fakes.served import Served
 
-pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=lambda count: f"{count} front ends")
-def exact(
-    request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("server") / "log"
-    options = ("--exact", "--dtype", "bfloat16", "--kv-memory", "64MiB", "--frontends", str(request.param))
-    with serve(log, "--model", tiny_model, *options) as served:
-        yield served
+pytestmark = pytest.mark.slow
 
 
 def ask(served: Served, index: int) -> Any:

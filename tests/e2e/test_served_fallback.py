@@ -14,7 +14,7 @@ from fakes.patience import HANG_S
 from fakes.served import chairlift, serve
 from fakes.small_tokenizer import BOS, EOS, TEMPLATE, trained
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 PROMPTS = ["The quick brown", "Hello world, hello", "Paris is the capital of France. Paris", "The lazy dog"]
 SHAPE = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}, "required": ["n"]}
@@ -41,7 +41,6 @@ def post(url: str, path: str, body: dict[str, Any]) -> Any:
     return httpx.post(url + path, json=body, timeout=HANG_S).raise_for_status().json()["choices"][0]
 
 
-@pytest.mark.long
 def test_greedy_answers_are_those_of_transformers_and_the_rest_of_the_api_is_there(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -54,7 +54,7 @@ def finishing_order(url: str) -> list[int]:
     return order
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("is_fast", "order"), [(True, [SHORT, LONG]), (False, [LONG, SHORT])])
 def test_fastserve_schedules_by_levels(tiny_model: Path, tmp_path: Path, is_fast: bool, order: list[int]) -> None:
     config, path = tmp_path / "llama.yaml", tmp_path / "trace.jsonl"

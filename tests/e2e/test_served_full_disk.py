@@ -46,7 +46,7 @@ def test_without_room_a_server_does_not_start_and_says_what_to_do(tiny_model: Pa
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_disk_that_fills_up_while_serving_ends_nothing(tiny_model: Path, tmp_path: Path, folder: Path) -> None:
     before, environment = on_a_disk(folder, "8m"), {"TMPDIR": str(folder)}
     log = tmp_path / "log"

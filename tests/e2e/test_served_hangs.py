@@ -33,7 +33,7 @@ def health(served: Served) -> httpx.Response:
     return httpx.get(f"{served.url}/health", timeout=HANG_S)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_engine_that_hangs_is_replaced_whether_it_is_busy_or_not(tiny_model: Path, tmp_path: Path) -> None:
     options = ("--exact", "--kv-memory", "64MiB", "--frontends", "1", "--engine-timeout", TIMEOUT_S)
     with serve(tmp_path / "log", "--model", tiny_model, *options) as served, ThreadPoolExecutor(1) as threads:

@@ -5,12 +5,10 @@ import os
 import re
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,20 +16,12 @@ import pytest
 
 from fakes.patience import HANG_S, wait_until
 from fakes.scrapes import Scrape
-from fakes.served import Served, serve
+from fakes.served import Served
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 ENDLESS: dict[str, Any] = {"prompt": "Hi", "max_tokens": 90_000, "ignore_eos": True}
 SHORT = {"prompt": "Hello", "max_tokens": 2}
-
-
-@pytest.fixture(scope="module")
-def one_running(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("server") / "log"
-    options = ("--kv-memory", "64MiB", "--max-running", "1", "--frontends", "2", "--kernels", "torch")
-    with serve(log, "--model", tiny_model, *options) as served:
-        yield served
 
 
 def events_of(response: httpx.Response) -> Iterator[str]:
@@ -122,7 +112,6 @@ def test_each_front_end_answers_while_the_other_hangs(one_running: Served) -> No
             os.kill(hanging, signal.SIGCONT)
 
 
-@pytest.mark.long
 def test_after_a_storm_of_clients_that_leave_no_request_runs(server: Served) -> None:
     def come_and_go(index: int) -> None:
         body = ENDLESS | {"prompt": [5] * (1 + index % 50), "n": 1 + index % 3, "stream": index % 4 != 0}
@@ -144,7 +133,6 @@ def test_after_a_storm_of_clients_that_leave_no_request_runs(server: Served) -> 
     assert num_generated(server.url) - before < ENDLESS["max_tokens"] / 2
 
 
-@pytest.mark.long
 def test_when_the_engine_dies_streams_stay_open_and_newcomers_wait(one_running: Served) -> None:
     url, body = (
         one_running.url,
@@ -175,7 +163,6 @@ def test_when_the_engine_dies_streams_stay_open_and_newcomers_wait(one_running: 
     assert re.search(r"the engine is ready again after \d+\.\d s", one_running.output)
 
 
-@pytest.mark.long
 def test_front_ends_that_die_are_replaced_and_their_requests_end(one_running: Served) -> None:
     url, before = one_running.url, one_running.output.count("is ready again after")
     engine, front_ends = one_running.pids()
@@ -193,15 +180,3 @@ def test_front_ends_that_die_are_replaced_and_their_requests_end(one_running: Se
     assert httpx.get(f"{url}/v1/models", timeout=HANG_S).json() == models  # the server is as old as before
     assert re.search(r"the front end [01] died \(killed by SIGKILL\).*; starting it again", one_running.output)
     assert re.search(r"front-end-[01] is gone; its requests \(1\) are ended", one_running.output)
-
-
-@pytest.mark.long
-def test_a_killed_server_leaves_no_folder_behind(tiny_model: Path, tmp_path: Path) -> None:
-    options = ("--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch")
-    with (
-        tempfile.TemporaryDirectory(dir="/tmp") as folder,  # short: a socket's path has little room
-        serve(tmp_path / "log", *options, environment={"TMPDIR": folder}) as served,
-    ):
-        assert list(Path(folder).glob("chairlift-*"))
-        served.process.kill()
-        wait_until(lambda: not list(Path(folder).glob("chairlift-*")))

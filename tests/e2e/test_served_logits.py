@@ -20,7 +20,7 @@ from e2e.test_served_full_disk import fill, on_a_disk
 from fakes.patience import wait_until
 from fakes.served import Served, chairlift, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

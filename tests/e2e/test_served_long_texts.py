@@ -29,7 +29,7 @@ def peak_bytes(pid: int) -> int:
     return int(line.split()[1]) * 1024
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux, which tells the peak of a process")
 def test_six_of_the_longest_texts_at_once_make_no_process_grow(tiny_model: Path, tmp_path: Path) -> None:
     options = ("--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch", "--frontends", "1")

@@ -58,7 +58,7 @@ def all_shown(server: Served, num_requests: float) -> Scrape:
     return scrape_of(server)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_either_front_end_answers_for_the_whole_server(served: Served) -> None:
     before = scrape_of(served)
     num_before = before.value("chairlift_requests_total") if before.has("chairlift_requests_total") else 0
@@ -89,7 +89,7 @@ def test_every_query_of_the_dashboard_names_a_series_that_is_there_or_comes_with
     assert scrape.value("chairlift_step_busy_seconds_total") > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_counts_do_not_go_back_when_the_engine_is_killed(served: Served) -> None:
     ask(served)
     before = all_shown(served, 1)

@@ -19,7 +19,7 @@ from fakes.processes import children
 from fakes.scrapes import Scrape
 from fakes.served import Served, chairlift, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 BY_REPLICA = "chairlift_replica_"
 
@@ -130,6 +130,7 @@ def test_kills_and_drains_of_nodes_change_no_answer(cluster: Cluster) -> None:
     wait_until(lambda: cluster.scrape().value("chairlift_requests_running") == 0)
 
 
+@pytest.mark.nightly
 def test_a_node_that_does_not_fit_is_refused_in_one_line_on_both_sides(cluster: Cluster, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     make_key(wrong)

@@ -16,7 +16,7 @@ from fakes.patience import HANG_S, wait_until
 from fakes.processes import children, is_alive
 from fakes.served import Served, chairlift, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 OPTIONS = ("--tensor-parallel", 2, "--exact", "--dtype", "float32", "--kv-memory", "16MiB", "--max-running", 8)
 

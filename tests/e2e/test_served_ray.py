@@ -17,7 +17,7 @@ from fakes.processes import children
 from fakes.served import Served, chairlift, serve
 
 pytest.importorskip("ray", reason="needs Ray (pip install 'chairlift[ray]')")
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # else Ray takes the machine's own address
 ASKED: list[dict[str, Any]] = [
@@ -94,6 +94,7 @@ def nodes_of(served: Served) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.nightly
 def test_streams_outlive_ray_nodes_and_the_process_that_places(cluster: Any, tiny_model: Path, tmp_path: Path) -> None:
     arguments = options(cluster, tiny_model, "--replicas", 3)
     with serve(tmp_path / "log", *arguments, environment=LOOPBACK) as served, ThreadPoolExecutor(len(ASKED)) as threads:
@@ -123,6 +124,7 @@ def test_streams_outlive_ray_nodes_and_the_process_that_places(cluster: Any, tin
     assert nodes_of(served) == []
 
 
+@pytest.mark.nightly
 def test_replicas_come_and_go_with_the_load(cluster: Any, tiny_model: Path, tmp_path: Path) -> None:
     arguments = options(cluster, tiny_model, "--autoscale", "1-2:target=48,up=1,down=2")
     with serve(tmp_path / "log", *arguments, environment=LOOPBACK) as served, ThreadPoolExecutor(len(ASKED)) as threads:

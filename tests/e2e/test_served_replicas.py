@@ -17,7 +17,7 @@ from fakes.patience import HANG_S, wait_until
 from fakes.processes import children
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 TEXT = "the lift goes up the hill "
 LONG: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True, "stream": True}
@@ -120,6 +120,7 @@ def test_kills_and_drains_of_replicas_change_no_answer(replicas: Served) -> None
     assert "Traceback" not in replicas.output
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", ["shared", "tcp"])
 def test_prompts_and_answers_in_other_replicas_give_the_same_answers(
     tiny_model: Path, tmp_path: Path, replicas: Served, way: str
@@ -142,6 +143,7 @@ def test_metrics_and_the_page_show_each_replica(replicas: Served) -> None:
     assert [each["replica"] for each in loads] == [0, 1, 2]
 
 
+@pytest.mark.nightly
 def test_a_queue_is_shared_with_a_replica_that_comes_back_and_no_answer_changes(
     tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -6,9 +6,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,9 +14,9 @@ import pytest
 
 from fakes.patience import HANG_S, wait_until
 from fakes.scrapes import Scrape
-from fakes.served import Served, serve
+from fakes.served import Served
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 FULL: dict[str, Any] = {"max_tokens": 150, "ignore_eos": True}
 LONG = FULL | {"stream": True, "stream_options": {"include_usage": True}}
@@ -36,14 +34,6 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("/v1/responses", {"input": TEXT, "seed": 10, "stream": True, "max_output_tokens": 150}),
     ("/models/llama2/generate_stream", {"inputs": TEXT, "parameters": {"max_new_tokens": 150, "seed": 9}}),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def exact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("server") / "log"
-    options = ("--exact", "--kv-memory", "64MiB", "--frontends", "2", "--max-running", "16")
-    with serve(log, "--model", tiny_model, *options) as served:
-        yield served
 
 
 def answer(url: str, path: str, body: dict[str, Any], has_begun: threading.Event) -> list[str]:
@@ -126,6 +116,7 @@ def is_running(served: Served) -> bool:
     return scrape.has(name) and scrape.value(name) > 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("how", "status"), [(signal.SIGKILL, 200), (signal.SIGSEGV, 500)])
 def test_who_is_alone_when_the_engine_dies_is_blamed_for_crashes_and_not_for_kills(
     exact: Served, how: int, status: int

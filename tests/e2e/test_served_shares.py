@@ -12,7 +12,7 @@ from fakes.corner import SMALL
 from fakes.patience import HANG_S, until
 from fakes.served import Served, serve
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 FLOOD, LIMITED = "flood", "limited"
 KEYS = {name: f"sk-a-long-key-of-{name}" for name in (SMALL, FLOOD, LIMITED)}
@@ -48,7 +48,6 @@ def ask(server: Served, name: str) -> int:
     return httpx.post(f"{server.url}/v1/completions", timeout=HANG_S, **asked(name)).status_code
 
 
-@pytest.mark.long
 async def test_a_tenant_that_one_replica_serves_gets_its_share_of_both(served: Served) -> None:
     """The flood has weight 4, so the other one is due a fifth of both replicas; a fifth of its own would be a tenth."""
     done = list[str]()
@@ -71,6 +70,5 @@ async def test_a_tenant_that_one_replica_serves_gets_its_share_of_both(served: S
     assert len(done) == 13 * NUM_SMALL
 
 
-@pytest.mark.long
 def test_the_limit_of_a_key_holds_over_all_front_ends_and_replicas(served: Served) -> None:
     assert [ask(served, LIMITED) for _ in range(8)] == [200] * 3 + [429] * 5

@@ -1,18 +1,16 @@
 """Beam search, `best_of`, cached prefixes and priorities, asked of the whole server with a real (tiny) model."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from fakes.patience import HANG_S, wait_until
-from fakes.served import Served, serve
+from fakes.served import Served
 from fakes.sse import events
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 def ask(server: Served, path: str = "completions", **body: Any) -> Any:
@@ -95,14 +93,6 @@ def test_tenants_under_different_salts_never_share(server: Served) -> None:
     answers = [ask(server, prompt=prompt, temperature=0, cache_salt=salt) for salt in ("ann", "bob", "ann", "")]
     assert [cached(answer) for answer in answers] == [0, 0, 32, 0]
     assert len({texts(answer)[0] for answer in answers}) == 1
-
-
-@pytest.fixture(scope="module")
-def one_running(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("one-running") / "log"
-    options = ("--max-running", 1, "--policy", "priority", "--kv-memory", "64MiB", "--kernels", "torch")
-    with serve(log, "--model", tiny_model, *options) as served:
-        yield served
 
 
 def test_a_lower_priority_number_is_served_first(one_running: Served) -> None:

@@ -16,7 +16,7 @@ from fakes.sse import events
 from fakes.streams import Streams
 from fakes.tiny_model import write_tiny_model
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 LONG: dict[str, Any] = {"prompt": "Hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
 LONG["stream_options"] = {"include_usage": True}
@@ -25,8 +25,8 @@ OPTIONS = ("--kv-memory", "64MiB", "--frontends", "2", "--kernels", "torch", "--
 
 
 @contextmanager
-def serving(model: Path, tmp_path: Path, *options: object) -> Iterator[Served]:
-    with serve(tmp_path / "log", "--model", model, *OPTIONS, *options) as served:
+def serving(model: Path, tmp_path: Path, *options: object, **more: Any) -> Iterator[Served]:
+    with serve(tmp_path / "log", "--model", model, *OPTIONS, *options, **more) as served:
         yield served
 
 
@@ -54,6 +54,7 @@ def test_told_to_stop_it_refuses_new_work_in_words_and_finishes_what_it_has(tiny
             os.kill(pid, 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["drain timeout", "second signal"])
 def test_what_is_not_finished_in_time_ends_with_an_error_that_can_be_read(
     tiny_model: Path, tmp_path: Path, how: str
@@ -74,23 +75,17 @@ def test_what_is_not_finished_in_time_ends_with_an_error_that_can_be_read(
     assert "Traceback" not in served.output
 
 
-def test_a_policy_of_one_s_own_and_a_model_without_a_chat_template_are_told_at_the_start(tmp_path: Path) -> None:
-    model = write_tiny_model(tmp_path / "plain")
+def test_settings_are_read_again_everywhere_and_a_mistake_changes_nothing(tmp_path: Path) -> None:
+    """The model has no chat template and the policy is one's own, which are told at the start."""
+    model, config = write_tiny_model(tmp_path / "plain"), tmp_path / "config.yaml"
     (model / "tokenizer_config.json").unlink()
     (tmp_path / "mine.py").write_text("from chairlift.core.policies.rankings import Fcfs\n\n\nclass Mine(Fcfs): ...\n")
-    environment = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2] / 'src'}"}
-    with serve(
-        tmp_path / "log", "--model", model, *OPTIONS, "--policy", "mine:Mine", environment=environment
-    ) as served:
+    own = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2] / 'src'}"}
+    config.write_text("max_waiting: 100\nadmin_port: 0\n")
+    with serving(model, tmp_path, "--config", config, "--policy", "mine:Mine", environment=own) as served:
         assert "chairlift: scheduled by policy mine:Mine\n" in served.output
         assert f"curl {served.url}/v1/completions " in served.output
         assert "chat/completions" not in served.output
-
-
-def test_settings_are_read_again_everywhere_and_a_mistake_changes_nothing(tiny_model: Path, tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text("max_waiting: 100\nadmin_port: 0\n")
-    with serving(tiny_model, tmp_path, "--config", config) as served:
         assert limits(served.url) == {100}
         config.write_text("max_waiting: 5\nadmin_port: 0\nmax_running: 3\nblock_size: 8\n")
         served.process.send_signal(signal.SIGHUP)

@@ -45,7 +45,7 @@ def site(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield Site(served, admin_url, keys, certificate)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_only_health_is_open_without_a_key(site: Site) -> None:
     assert site.served.url.startswith("https://")
     with site.client(None) as http:
@@ -55,7 +55,7 @@ def test_only_health_is_open_without_a_key(site: Site) -> None:
         assert http.post("/v1/completions", json=WORDS).status_code == 401
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_official_client_gets_in_with_its_key(site: Site) -> None:
     with site.client(None) as http:
         client = openai.OpenAI(base_url=f"{site.served.url}/v1", api_key=BOB, http_client=http, max_retries=0)
@@ -106,7 +106,7 @@ def test_nothing_of_a_key_or_a_prompt_is_logged(site: Site) -> None:
     assert "0123456789" not in site.served.output
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

@@ -58,7 +58,6 @@ def client(embedded: Served) -> Iterator[openai.OpenAI]:
         yield client
 
 
-@pytest.mark.long
 def test_the_model_s_format_is_named(client: openai.OpenAI) -> None:
     assert client.models.retrieve(MODEL).model_extra["tool_format"] == "generic"  # type: ignore[index]
 

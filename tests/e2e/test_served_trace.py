@@ -18,7 +18,7 @@ from fakes.served import serve
 PROMPTS = ["Hello there", "Hello there, you", "Once upon a time", "One", "Hello there, all of you"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_served_run_is_recorded_explained_and_planned_the_same_again(tiny_model: Path, tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     options = ("--num-blocks", "40", "--max-running", "3", "--max-step-tokens", "16", "--kernels", "torch")

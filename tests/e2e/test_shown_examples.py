@@ -10,26 +10,24 @@ import shlex
 import shutil
 import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from chairlift import LLM
 from chairlift.cli.main import main
-from e2e.conftest import LIMITS, NUMBERS
+from e2e.conftest import ENCODER
 from fakes.adapters import write_adapter
-from fakes.encoders import write_encoder
 from fakes.patience import HANG_S
-from fakes.served import Served, serve
 from fakes.shown_commands import PAGES, ROOT, Block, Command, all_commands, blocks
 from fakes.shown_page import URL
 from fakes.shown_reasons import own_test, reason
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 ADMIN = "http://127.0.0.1:9000"
-ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 RUN = [command for command in all_commands() if reason(command) is None]
 REQUESTS = [command for command in RUN if command.words[0] == "curl"]
 COMMANDS = [command for command in RUN if command.words[0] == "chairlift"]
@@ -47,8 +45,21 @@ def name(shown: Command | Block) -> str:
     return shown.place if isinstance(shown, Block) else f"{shown.block.place} {shown.text[:40]}"
 
 
-def is_on(shown: Command, page: str) -> bool:
-    return shown.block.page == ROOT / "docs" / page
+def server_of(shown: Command | Block) -> str | None:
+    """The server that has what it is about; None: it asks none."""
+    if isinstance(shown, Block):
+        return ("embedder" if ENCODER in shown.text else "embedded") if URL in shown.text else None
+    pages = {ROOT / "docs" / "adapters.md": "adapters", ROOT / "docs" / "embeddings.md": "embedder"}
+    return "adapters" if ADMIN in shown.text else pages.get(shown.block.page, "embedded")
+
+
+def grouped(shown: Sequence[Command | Block]) -> list[Any]:
+    """With those that ask the same server."""
+    groups = [(each, server_of(each)) for each in shown]
+    return [
+        pytest.param(each, id=name(each), marks=[pytest.mark.xdist_group(server)] if server else [])
+        for each, server in groups
+    ]
 
 
 @pytest.fixture
@@ -63,32 +74,8 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def administered(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Replicas, adapters and an admin port."""
-    adapters = tmp_path_factory.mktemp("adapters")
-    for seed, adapter in enumerate(("sql", "sql-v2")):
-        write_adapter(adapters / adapter, seed)
-    options = ("--replicas", "2", "--lora-dir", adapters, "--admin-port", "0")
-    log = tmp_path_factory.mktemp("server") / "log"
-    with serve(log, "--model", tiny_model, *LIMITS, *NUMBERS, *options) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_encoder(tmp_path_factory.mktemp("models") / "encoder", has_head=False)
-
-
-@pytest.fixture(scope="module")
-def embedder(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("server") / "log"
-    with serve(log, "--model", encoder, "--served-model-name", ENCODER) as served:
-        yield served
-
-
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-@pytest.mark.parametrize("command", REQUESTS, ids=name)
+@pytest.mark.parametrize("command", grouped(REQUESTS))
 def test_a_request_is_answered(command: Command, request: pytest.FixtureRequest) -> None:
     done = subprocess.run(
         ["curl", "--silent", "--show-error", "--fail-with-body", *shlex.split(_addressed(command, request))[1:]],
@@ -101,17 +88,16 @@ def test_a_request_is_answered(command: Command, request: pytest.FixtureRequest)
 
 
 def _addressed(command: Command, request: pytest.FixtureRequest) -> str:
-    """The command with the address of a server that has what the page is about."""
+    """The command with the address of its server."""
+    served = request.getfixturevalue(server_of(command))
     if ADMIN in command.text:
-        served = request.getfixturevalue("administered")
         found = re.search(r"admin routes on (\S+)", served.output)
         assert found is not None
         return command.text.replace(ADMIN, found[1])
-    fixture = "administered" if is_on(command, "adapters.md") else "embedded"
-    served = request.getfixturevalue("embedder" if is_on(command, "embeddings.md") else fixture)
     return re.sub(r"http://127\.0\.0\.1:(8000|8835)", served.url, command.text)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", COMMANDS, ids=name)
 def test_a_command_runs(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,13 +107,13 @@ def test_a_command_runs(command: Command, capsys: pytest.CaptureFixture[str]) ->
     assert main(words) == 0, capsys.readouterr().err
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("block", PYTHON, ids=name)
+@pytest.mark.parametrize("block", grouped(PYTHON))
 def test_an_example_runs(block: Block, encoder: Path, request: pytest.FixtureRequest) -> None:
     code = block.text
-    if URL in code:
-        fixture = "embedder" if ENCODER in code else "embedded"
-        code = code.replace(URL, request.getfixturevalue(fixture).url)
+    if server := server_of(block):
+        code = code.replace(URL, request.getfixturevalue(server).url)
     else:
         code = code.replace(ENCODER, str(encoder))
     exec(compile(code, str(block.page), "exec"), {"LLM": LLM})

@@ -10,12 +10,11 @@ import pytest
 from fakes.certificate import needs_openssl
 from fakes.patience import HANG_S
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.long
 @needs_openssl
 def test_attacks_leave_a_server_as_it_was(tiny_model: Path) -> None:
     command = [sys.executable, ROOT / "tests/stress/strangers.py", "--quick", "--model", tiny_model]

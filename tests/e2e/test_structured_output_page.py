@@ -87,7 +87,7 @@ def test_python(names: dict[str, Any]) -> None:
     assert {piece.name for piece in names["pieces"]} == {"weather"}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     for line in PAGE.section("The terminal", "sh").splitlines():

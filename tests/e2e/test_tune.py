@@ -24,7 +24,7 @@ from fakes.patience import HANG_S
 from fakes.tiny_model import write_tiny_model
 from fakes.tuned import KNOBS, work
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 BLUE, ORANGE, GREEN = (0x2B, 0x6C, 0xB0), (0xC0, 0x56, 0x21), (0x2F, 0x85, 0x5A)  # the front, the default, the pick
 

@@ -9,7 +9,7 @@ from e2e.conftest import NUMBERS
 from fakes.served import Served, chairlift
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_run_stored_here_is_what_a_server_says(server: Served, tiny_model: Path, tmp_path: Path) -> None:
     stored = chairlift("verify", "--save", tmp_path / "base", "--model", tiny_model, *NUMBERS, "--threads", "1")
     assert stored.returncode == 0, stored.stderr
@@ -18,7 +18,7 @@ def test_a_run_stored_here_is_what_a_server_says(server: Served, tiny_model: Pat
     assert json.loads((tmp_path / "out.json").read_text())["total"]["tokens"] == 72
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_server_is_asked_alone_and_all_at_once(server: Served, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     few = ("--num-prompts", "4", "--tokens", "6")

@@ -107,25 +107,25 @@ def check(world: ExactWorld, among: list[ScriptedRequest], proof: str = "", **ru
     assert not proof or result.happened[proof] > 0, result.happened
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @in_turns("max_running", [2, 5, 9], ops=["torch"])
 def test_batch_size_and_arrival_order(world: ExactWorld, max_running: int) -> None:
     check(world, script(6, max_running) + neighbours(8), max_running=max_running, prefix_cache=False)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @in_turns("max_step_tokens", [9, 10, 23, 64, 130], ops=["torch"])
 def test_chunk_boundaries(world: ExactWorld, max_step_tokens: int) -> None:
     check(world, script(3) + neighbours(3), "prompts cut", max_step_tokens=max_step_tokens, prefix_cache=False)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @in_turns("policy", list(POLICIES))
 def test_every_policy(world: ExactWorld, policy: str) -> None:
     check(world, script(6) + neighbours(6), policy=policy, max_running=4, max_step_tokens=70)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @in_turns("prefill", list(PREFILLS))
 def test_every_prefill_rule(world: ExactWorld, prefill: str) -> None:
     check(world, script(6) + neighbours(6), prefill=prefill, max_running=5, max_step_tokens=70)
@@ -136,7 +136,7 @@ def test_a_prefix_cache_cold_and_warm(world: ExactWorld) -> None:
     check(world, script(6), "prefixes found", first=other_ids(script() + neighbours(5)))
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("preemption", "proof"), [("recompute", "computed again"), ("swap", "swapped")])
 def test_preemption_for_want_of_memory(world: ExactWorld, preemption: str, proof: str) -> None:
     check(world, script(4) + neighbours(6), proof, preemption=preemption, num_blocks=23, prefix_cache=False)
@@ -150,7 +150,7 @@ def test_steps_in_flight(world: ExactWorld) -> None:
     check(world, script(6) + neighbours(6), depth=2)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("preemption", "proof"), [("recompute", "computed again"), ("swap", "swapped")])
 def test_a_request_that_is_preempted_ten_times(world: ExactWorld, preemption: str, proof: str) -> None:
     [request] = make_samples(900, range(100, 190), n=1, max_output=40, temperature=0.8)
@@ -163,7 +163,7 @@ def test_a_request_that_is_preempted_ten_times(world: ExactWorld, preemption: st
     assert (deviation.num_rows, deviation.num_differing, deviation.num_other_texts) == (40, 0, 0)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 def test_beams_have_the_bits_that_they_have_alone(world: ExactWorld) -> None:
     search = make_search(700, list(range(20, 150)), 3, max_output=9, n=2)
     alone = world.among([ScriptedRequest(search)], search, prefix_cache=False).outputs

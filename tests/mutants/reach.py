@@ -18,7 +18,7 @@ from mutants.planting import Mutant, watched
 from mutants.tree import Tree
 from mutants.trial import Base
 
-MARKS = "not long and not nightly and not gpu"  # of `make test`
+MARKS = "not nightly and not gpu"  # of `make test`
 _CALL = "__import__('reached').reached"
 
 

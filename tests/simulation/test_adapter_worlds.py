@@ -23,7 +23,7 @@ def run(seed: int, is_full: bool = False) -> World:
     return world
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(6))
 def test_every_request_is_computed_with_its_adapter_and_gets_the_tokens_it_would_get_alone(block: int) -> None:
     worlds = [run(seed) for seed in range(block * 100, block * 100 + 100)]
@@ -39,7 +39,7 @@ def test_steps_that_do_not_fit_load_their_adapters_again() -> None:
         run(seed, is_full=True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("windows", [False, True])
 def test_a_request_that_moves_has_its_adapter_there_and_in_its_old_place_where_the_move_fails(windows: bool) -> None:
     """Seed 61, and without windows: the step that was to save what moves took its slot for another, and did not fit."""

@@ -14,7 +14,7 @@ def run(seed: int, share: float = 0.1) -> int:
     return world.num_resumed
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "block", [*range(4), *(pytest.param(block, marks=pytest.mark.nightly) for block in range(4, 10))]
 )
@@ -26,7 +26,7 @@ def test_so_it_does_when_most_engines_make_a_token_or_two() -> None:
     assert sum(run(seed, share=0.4) for seed in range(100)) > 200
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 15))])
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(30_000 + 200 * block, 30_200 + 200 * block):

@@ -16,7 +16,7 @@ def run(seed: int) -> World:
     return world
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(8))
 def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(block: int) -> None:
     worlds = [run(seed) for seed in range(100 * block, 100 * block + 100)]
@@ -55,7 +55,7 @@ def test_a_request_that_is_cut_and_resumed_gets_the_tokens_it_would_get_alone(bl
     assert num_resumed > 50
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 6))])
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(40_000 + 600 * block, 40_600 + 600 * block):

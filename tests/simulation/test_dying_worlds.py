@@ -138,7 +138,7 @@ def test_an_engine_that_can_do_nothing_blames_no_request_and_is_given_up(
     assert [each.outputs for each in heard] == [[]] * count
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(25))
 def test_whatever_happens_the_guilty_fail_and_the_others_are_answered(tmp_path: Path, seed: int) -> None:
     run(tmp_path, seed)

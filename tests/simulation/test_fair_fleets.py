@@ -105,7 +105,7 @@ class World:
         return sum(amount for user, amount in both if user == SMALL) / sum(amount for _, amount in both)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_tenant_with_one_of_two_replicas_gets_its_share_of_both(seed: int) -> None:
     world = World(seed)

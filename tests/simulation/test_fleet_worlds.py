@@ -126,7 +126,7 @@ def served(
     return watched.times, run
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("router", ROUTERS)
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_skipping_ahead_is_the_same_as_stepping(monkeypatch: pytest.MonkeyPatch, router: str, count: int) -> None:
@@ -137,7 +137,7 @@ def test_skipping_ahead_is_the_same_as_stepping(monkeypatch: pytest.MonkeyPatch,
         assert served(seed, count, router, concurrency=concurrency)[0] == stepped
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("router", ROUTERS)
 def test_no_request_and_no_token_is_lost_whatever_becomes_of_replicas(
     monkeypatch: pytest.MonkeyPatch, router: str
@@ -158,7 +158,7 @@ def test_no_request_and_no_token_is_lost_whatever_becomes_of_replicas(
     assert num_moved > 100
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_skipping_ahead_is_the_same_as_stepping_with_losses_and_scaling() -> None:
     for seed in range(40):
         count = 1 + seed % 4

@@ -28,7 +28,7 @@ def crowd_and_tokens_alone() -> tuple[Arrivals, Tokens]:
     return arrivals, WORLD.run_apart(arrivals)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block_size", [1, 2, 4, 16])
 @pytest.mark.parametrize("preemption", [RECOMPUTE, SWAP, AUTO], ids=lambda preemption: preemption.mode)
 def test_preempted_chunked_forked_cached_and_searching_requests_get_the_tokens_they_get_alone(

@@ -17,7 +17,7 @@ def run(seed: int, least: int = 2, share: float = 0.25) -> World:
     return world
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "block", [*range(2), *(pytest.param(block, marks=pytest.mark.nightly) for block in range(2, 10))]
 )
@@ -38,14 +38,14 @@ def test_a_request_that_fits_no_step_fails_alone_and_the_others_finish() -> None
     assert ends.count(FinishReason.ERROR) > 10
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_steps_that_fit_are_found() -> None:
     for seed in range(150):
         world = run(seed, least=3, share=1.0)
         assert not any(isinstance(e, Finished) and e.finish is FinishReason.ERROR for e in world.events)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 10))])
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(20_000 + 300 * block, 20_300 + 300 * block):

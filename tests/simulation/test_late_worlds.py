@@ -66,7 +66,7 @@ def run(kind: type[Engine], seed: int) -> tuple[World, int]:
     return world, waits[0]
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("start", range(0, 200, 50))
 def test_tokens_are_those_of_a_request_alone_whenever_steps_are_planned(start: int) -> None:
     num_waits = 0

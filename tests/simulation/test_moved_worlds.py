@@ -27,7 +27,7 @@ def run(seed: int, share: float = 0.1, drafts: bool = False) -> MovedWorld:
     return world
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "block", [*range(4), *(pytest.param(block, marks=pytest.mark.nightly) for block in range(4, 10))]
 )

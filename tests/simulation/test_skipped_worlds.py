@@ -154,7 +154,7 @@ def compare(
     return skipping.num_skipped
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_skipping_ahead_is_the_same_as_stepping_under_every_combination_of_rules(policy: str) -> None:
     num_skipped = dict.fromkeys(PREFILLS, 0)
@@ -168,14 +168,14 @@ def test_skipping_ahead_is_the_same_as_stepping_under_every_combination_of_rules
     assert all(num_skipped.values()), num_skipped
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(5))
 def test_it_is_in_many_worlds(block: int) -> None:
     for seed in range(1000 + 100 * block, 1100 + 100 * block):
         compare(seed)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(3))
 def test_it_is_where_layers_have_windows(block: int) -> None:
     num_skipped = 0

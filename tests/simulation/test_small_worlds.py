@@ -26,7 +26,7 @@ def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(bloc
         run(seed)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_so_it_does_under_every_combination_of_rules(policy: str) -> None:
     for i, (prefill, admission) in enumerate(itertools.product(PREFILLS, ADMISSIONS)):
@@ -34,7 +34,7 @@ def test_so_it_does_under_every_combination_of_rules(policy: str) -> None:
             run(seed, policy=policy, prefill=prefill, admission=admission)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 6))])
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(10_000 + 600 * block, 10_600 + 600 * block):

@@ -66,7 +66,7 @@ def crowd_and_tokens_alone() -> tuple[Arrivals, Tokens]:
     return arrivals, tokens
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "preemption", [Preemption(), Preemption(mode="swap", num_host_blocks=400)], ids=lambda p: p.mode
 )

@@ -29,7 +29,7 @@ def _run_all(count: int) -> None:
         run(seed)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(6))
 def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(block: int) -> None:
     worlds = [run(seed) for seed in range(100 * block, 100 * block + 100)]
@@ -39,20 +39,20 @@ def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(bloc
     assert sum(isinstance(event, Preempted) and not event.is_swapped for event in events) > 50
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(2))
 def test_so_it_does_with_drafts(block: int) -> None:
     assert sum(run(seed, drafts=True).runner.num_accepted for seed in range(100 * block, 100 * block + 100)) > 300
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_so_it_does_where_steps_do_not_fit() -> None:
     for seed in range(120):
         run(seed, make=full_world)
         run(seed, drafts=True, make=full_world)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_so_it_does_when_it_moves_between_engines() -> None:
     num_moved = 0
     for seed in range(150):
@@ -84,7 +84,7 @@ def test_a_prefix_with_a_gap_in_its_window_is_noticed(monkeypatch: pytest.Monkey
         _run_all(200)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 6))])
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(50_000 + 600 * block, 50_600 + 600 * block):

@@ -64,7 +64,7 @@ def test_the_server_takes_the_policy(folder: Path) -> None:
     assert settings_from(_parser().parse_args(command("serve"))).policy == given
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_files_make_it_built_in_and_the_tests_find_it(tmp_path: Path) -> None:
     skipped = shutil.ignore_patterns("__pycache__", "*.so", "data", "e2e", "gpu")
     for part in ("src", "tests", "examples"):

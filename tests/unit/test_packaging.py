@@ -73,7 +73,7 @@ def names_in_wheel(built: Path) -> list[str]:
         return [name for name in archive.namelist() if not name.endswith("/")]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_COMPILER, reason="needs a C compiler and Linux")
 def test_an_index_takes_the_wheel_and_every_python_installs_it(built: Path) -> None:
     (wheel,) = built.glob("*.whl")

@@ -54,7 +54,7 @@ def run(how: list[str], folder: Path, number: int, where: str, *arguments: str) 
     return done.returncode, done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("where", ["chairlift.cli.main", "argparse", "chairlift.cli.verify", "torch"])
 @pytest.mark.parametrize("is_script", [True, False])
 def test_ctrl_c_during_the_imports_is_130_without_a_word(

@@ -55,7 +55,7 @@ def test_what_a_file_gives_stays_and_so_does_the_size_of_blocks_whose_number_is_
     assert not {"policy", "block_size"} & set(result["default"]["choice"])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_slo_that_nothing_meets_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     slo = ("--slo", "ttft_p50=10ms", "--arrivals", "none", "--max-running", "1")
     assert tune(tmp_path, *slo) == 1

@@ -19,7 +19,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_tiny_model(tmp_path_factory.mktemp("cli") / "tiny"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_failed_check_is_exit_code_1_with_a_table_and_a_file(
     tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

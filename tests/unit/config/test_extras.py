@@ -58,7 +58,7 @@ def test_none_of_them_comes_with_every_install_and_all_that_does_has_an_upper_bo
     assert [each for each in PROJECT["dependencies"] if "<" not in each] == []
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_serving_imports_none_of_them() -> None:
     parts = (
         "cli.main",

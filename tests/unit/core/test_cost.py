@@ -92,14 +92,14 @@ def test_a_decode_costs_about_as_much_under_every_rule(kind: str, name: str) -> 
     assert cost(kind, name, 128, 0) < 1.3 * cost("policy", "fcfs", 128, 0)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "name"), RULES)
 def test_a_step_costs_the_same_per_request_however_many_run(kind: str, name: str) -> None:
     """With requests that end and others that are admitted all the time."""
     assert cost(kind, name, 256, 256) < 1.2 * cost(kind, name, 32, 32)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "name"), RULES)
 def test_a_step_costs_the_same_per_request_however_many_wait(kind: str, name: str) -> None:
     assert cost(kind, name, 32, 3200) < 1.3 * cost(kind, name, 32, 32)

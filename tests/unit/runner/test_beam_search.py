@@ -66,7 +66,7 @@ def reference(twin: Twin, prompt: list[int], params: SamplingParams) -> list[lis
     return [[token for token in row if token != PAD] for row in sequences[:, len(prompt) :].tolist()]
 
 
-@pytest.mark.long
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("length_penalty", [1.0, 0.0, 2.0, -1.0])
 @pytest.mark.parametrize("num_stops", [0, 1, 6])
 @pytest.mark.parametrize(("width", "n"), [(1, 1), (2, 2), (4, 2), (7, 7)])

@@ -38,7 +38,7 @@ def model_of(ops: Ops, dtype: torch.dtype) -> Model[KvCache]:
     return TapedDecoder(decoder, ops.calls) if isinstance(ops, NativeOps) else decoder
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("preemption", [Preemption(), SWAP], ids=lambda preemption: preemption.mode)
 @pytest.mark.parametrize("block_size", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)

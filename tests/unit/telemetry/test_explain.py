@@ -26,7 +26,7 @@ def one(number: int, length: int, max_output: int = 4, **more: object) -> tuple:
     return (make_request(number, range(number, number + length), max_output, **more),)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("make", [random_world, full_world, partial(random_world, drafts=True)])
 @pytest.mark.parametrize("seed", range(40))
 def test_the_parts_of_every_request_add_up_to_its_latency(

@@ -28,7 +28,7 @@ def searched(least: int = 40, num_workers: int = 1, seed: int = 0, num_items: in
     return search
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_it_finds_the_best_of_all() -> None:
     evaluator = Evaluator(work())
     truth = max(evaluator.evaluate(choice).point.throughput for choice in every_choice() if _is_valid(choice))
@@ -43,14 +43,14 @@ def _is_valid(choice: Choice) -> bool:
     return int(choice["max_step_tokens"]) >= int(choice["max_running"])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_same_seed_tries_the_same_however_many_processes() -> None:
     tried = [[evaluation.choice for evaluation in searched(num_workers=count).evaluations] for count in (1, 2)]
     assert tried[0] == tried[1]
     assert tried[0] != [evaluation.choice for evaluation in searched(seed=1).evaluations]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_nothing_is_tried_twice_and_nothing_that_cannot_be() -> None:
     search = searched(least=1000, num_items=5)  # more than there are
     choices = [tuple(sorted(evaluation.choice.items())) for evaluation in search.evaluations]

@@ -31,7 +31,7 @@ def found(tuning: Tuning, **more: object) -> TuneReport:
     return TuneReport(tuning, "small.jsonl", "synthetic", "as given", **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_pick_beats_the_default_with_no_knob_too_many(batch: Tuning) -> None:
     assert batch.pick is not None
     assert batch.goal.is_throughput
@@ -81,7 +81,7 @@ def test_a_search_that_the_time_cut_says_so_and_one_that_ended_does_not(batch: T
     assert found(batch).to_json("")["cut_by_time"] is False
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_with_targets_the_pick_meets_them_and_its_capacity_is_known() -> None:
     tuning = tuned(work(arrivals="poisson:rate=9", slo="tpot_p99=12ms,ttft_p50=2s"))
     assert tuning.pick is not None and tuning.capacities is not None
@@ -92,7 +92,7 @@ def test_with_targets_the_pick_meets_them_and_its_capacity_is_known() -> None:
     assert "Capacity" in to_markdown("", list(found(tuning).blocks("")))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_where_the_default_meets_the_targets_the_highest_capacity_is_picked() -> None:
     tuning = tuned(work(arrivals="poisson:rate=0.5", slo="tpot_p99=12ms,ttft_p50=2s"))
     assert tuning.is_raised and tuning.capacities is not None and tuning.pick is not None
@@ -119,7 +119,7 @@ def test_arrivals_are_never_made_slower() -> None:
     assert tuning.work.arrivals == "poisson:rate=1000"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_targets_that_nothing_meets_are_said_to_be_missed() -> None:
     tuning = tuned(work(slo="ttft_p99=40ms"))
     assert tuning.pick is not None

@@ -26,7 +26,7 @@ def nothing(done: int, total: int) -> None:
     pass
 
 
-@pytest.mark.long
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_our_reference_computes_what_transformers_does(tmp_path: Path, family: str) -> None:
     twin = make_twin(tmp_path, family)
@@ -37,7 +37,7 @@ def test_our_reference_computes_what_transformers_does(tmp_path: Path, family: s
         np.testing.assert_allclose(np.stack(rows), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", DENSE)
 def test_transformers_filled_with_our_tensors_computes_what_it_does_with_those_it_reads(
     tmp_path: Path, family: str

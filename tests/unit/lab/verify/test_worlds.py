@@ -31,7 +31,7 @@ def run(world: World, limits: Limits) -> WorldResult:
     return drive(engine, runner, script, wanted)  # type: ignore[arg-type]
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("max_batch", [2, 5, 16, 300])
 def test_every_world_reaches_what_it_is_for_and_changes_no_token(max_batch: int) -> None:
     limits = Limits(

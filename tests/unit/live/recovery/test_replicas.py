@@ -57,7 +57,7 @@ def replicas_of(heard: list[Heard]) -> set[int | None]:
     return {each.generation.replica for each in heard}
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("router", ["round-robin", "prefix"])
 async def test_replicas_killed_at_random_moments_cost_no_token_and_repeat_none(tmp_path: Path, router: str) -> None:
     rng = random.Random(router)
@@ -118,7 +118,7 @@ async def test_streams_of_a_killed_replica_go_on_while_it_is_away(tmp_path: Path
         await until(lambda: all(len(h.outputs) > count + 5 for h, count in zip(heard, counts, strict=True)))
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("token", [POISON, BAD_AT_DOOR])
 async def test_a_request_that_crashes_replicas_is_stopped_after_the_first(tmp_path: Path, token: int) -> None:
     async with fleet(tmp_path, 3) as world:

@@ -23,7 +23,7 @@ def address(tmp_path: Path) -> str:
     return f"ipc://{tmp_path}/engine"
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(2))
 async def test_engines_killed_at_random_moments_cost_no_token_and_repeat_none(address: str, seed: int) -> None:
     rng = random.Random(seed)
@@ -124,7 +124,7 @@ async def poison_beside(client: EngineClient, count: int, token: int) -> tuple[H
     return Heard(client, [1, token, 2], SamplingParams(max_tokens=5)), innocent
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("count", [0, 6])
 @pytest.mark.parametrize("token", [POISON, BAD_AT_DOOR])
 async def test_a_request_that_ends_the_engine_again_and_again_fails_alone(address: str, count: int, token: int) -> None:

@@ -71,7 +71,7 @@ async def test_a_drain_takes_keys_and_values_along(tmp_path: Path) -> None:
         await until(lambda: not list(nodes.pieces.iterdir()))  # all were fetched
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("num_bytes", [0, 300, 2000])
 async def test_a_connection_that_is_cut_on_the_way_costs_no_token(tmp_path: Path, num_bytes: int) -> None:
     """At once, while keys are proved, or in the middle of a piece."""

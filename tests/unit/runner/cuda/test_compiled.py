@@ -201,13 +201,13 @@ for rows, lines_each in ((8, 64), (16, 128)):
 """
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("capability", ["80", "90"])
 def test_every_kernel_compiles(capability: str) -> None:
     run(SCRIPT, capability)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_kernels_for_hopper_compile() -> None:
     run(HOPPER)
 

@@ -39,7 +39,6 @@ PROMPTS = [[7 * i * place % VOCAB for place in range(length)] for i, length in e
 NUM_TOKENS = 2
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("max_running", [1, 2])
 # 11: queries that grow with their position, after norms of heads.
 @pytest.mark.parametrize("seed", [0, 11, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 11))])

@@ -93,7 +93,7 @@ def test_the_kernel_for_hopper_takes_few_rows_of_each_expert(num_rows: int, rows
     assert few_tile_of(num_rows, ExpertsSpec(count=32, num_chosen=4)) == rows
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("num_rows", [2, 9])

@@ -38,7 +38,7 @@ LIMITS = Limits(
 
 
 # Heads of 8 and of 24 with values of 12 are padded; some layers have a window, some heads a cap, some share keys.
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("family", ["gpt_bigcode", "deepseek_v3", "vaultgemma"])
 def test_logits_of_padded_heads_are_those_of_transformers(tmp_path: Path, family: str) -> None:
     twin = make_twin(tmp_path, family)

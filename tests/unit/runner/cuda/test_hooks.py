@@ -35,7 +35,7 @@ def rows_of(kind: Any) -> dict[tuple[int, int], np.ndarray]:
     return {(found.request, found.position): found.row for found in seen.take()}
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("is_padded", [True, False])
 def test_both_runners_show_the_same_rows(monkeypatch: pytest.MonkeyPatch, is_padded: bool) -> None:

@@ -29,7 +29,7 @@ def check(
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (6, 1)])
 @pytest.mark.parametrize("has_norm", [False, True])
 @pytest.mark.parametrize("cap", [0.0, 0.7])
@@ -39,7 +39,7 @@ def test_decodes_and_short_prompts_are_answered_row_by_row(
     check(Case([(10, 1), (3, 1), (0, 7)], heads, kv_heads, dim=16, size=16), has_norm=has_norm, cap=cap)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kv_heads", [2, 1])
 @pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (50, 0.0), (200, 0.0), (50, 0.7)])
 @pytest.mark.parametrize("num_decodes", [1, 14])
@@ -50,7 +50,7 @@ def test_long_contexts_are_split_and_joined(kv_heads: int, window: int, cap: flo
     check(Case(spans, 2, kv_heads, dim=16, size=16), window, cap=cap)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize(("heads", "kv_heads", "tiled"), [(2, 2, False), (4, 2, False), (4, 2, True)])
 def test_sinks_take_their_share_once(heads: int, kv_heads: int, tiled: bool, exact: bool) -> None:
@@ -71,7 +71,7 @@ def test_one_row_is_multiplied(width: int, has_bias: bool) -> None:
     torch.testing.assert_close(CudaOps().weight(matrix, bias).linear(x), want.bfloat16(), atol=1e-2, rtol=1e-2)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (20, 0.0), (20, 0.7)])
 @pytest.mark.parametrize("size", [1, 4])
 def test_long_prompts_are_answered_in_tiles(window: int, cap: float, size: int) -> None:
@@ -92,7 +92,7 @@ def test_fp8_keeps_what_it_can_express_and_clips_what_is_beyond(heads: int, kv_h
         torch.testing.assert_close(kept.float(), exact.clamp(-448, 448).to(kept.dtype).float(), atol=0, rtol=0)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tiled", [False, True])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2)])
 def test_attention_reads_what_fp8_has_kept(heads: int, kv_heads: int, tiled: bool) -> None:

@@ -131,7 +131,7 @@ GROUPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("is_padded", "mode"),
     [
@@ -151,7 +151,7 @@ def test_a_mixed_crowd_gets_what_the_torch_runner_gives(mode: str) -> None:
 
 
 # By default the pairs of layout and preemption that the crowd above leaves out.
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("is_padded", "seed"),
     [

@@ -41,7 +41,7 @@ def rank_pids() -> list[int]:
     return [*children(os.getpid(), "cl-rank")]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_give_the_tokens_and_logits_of_one(folder: Path, count: int) -> None:
     model = resolved(folder, 1, exact=True)
@@ -58,7 +58,7 @@ def test_ranks_give_the_tokens_and_logits_of_one(folder: Path, count: int) -> No
     assert ranks.loaded.fingerprint not in (None, alone.loaded.fingerprint)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("count", "options"), [
     (2, {"kernels": "auto", "dtype": "bfloat16"}),
     pytest.param(4, {"dtype": "float32"}, marks=pytest.mark.nightly),
@@ -73,7 +73,7 @@ def chosen(told: dict[int, Logprob]) -> float:
     return next(iter(told.values())).logprob
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_kind_of_request_is_answered_as_by_one(folder: Path) -> None:
     kinds = [
         SamplingParams(seed=3, n=3, max_tokens=9, top_p=0.9, repetition_penalty=1.2),
@@ -92,7 +92,7 @@ def test_every_kind_of_request_is_answered_as_by_one(folder: Path) -> None:
         assert bool(scores[0]) == bool(params.prompt_logprobs)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_killed_rank_fails_the_call_and_leaves_no_other(folder: Path) -> None:
     before = set(rank_pids())
     llm = LLM(str(folder), tensor_parallel=2, device="cpu", kernels="torch", max_model_len=512, kv_memory="4MiB")

@@ -28,7 +28,7 @@ def logits_of(model: object, kv: object) -> list[torch.Tensor]:
     return [run(model, kv, [chunk(tokens, start, count, table, request(tokens))])[0] for start, count in STEPS]
 
 
-@pytest.mark.long
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("family", [name for name in DENSE if not name.startswith("olmo")])
 def test_ranks_give_the_logits_of_one_in_float64(tmp_path: Path, family: str, count: int) -> None:
@@ -47,6 +47,7 @@ def test_norms_over_all_heads_are_not_cut(tmp_path: Path, family: str) -> None:
         check_cuts(config, 2)
 
 
+@pytest.mark.sampled(3)
 def test_ranks_give_the_logits_of_transformers(tmp_path: Path) -> None:
     twin = make_twin(tmp_path, "llama-gqa-tied", head_dim=16)
     ranks = ThreadedModel(twin.config, lambda: HfTensors(tmp_path), 4)

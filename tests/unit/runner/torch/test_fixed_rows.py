@@ -92,7 +92,7 @@ def test_row_counts_with_other_sums_are_not_used() -> None:
     assert set(library.seen) <= set(counts)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("n", "k"), [(96, 96), (40, 63), (3, 16)])
 def test_other_sums_are_found_though_rounding_hides_nearly_all_of_them(dtype: torch.dtype, n: int, k: int) -> None:

@@ -131,7 +131,7 @@ def test_refusals_and_connections_without_a_key_are_counted(tmp_path: Path) -> N
     assert scrape.value("chairlift_connections_turned_away_total") == 7
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_no_counter_goes_back_whatever_becomes_of_members(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)

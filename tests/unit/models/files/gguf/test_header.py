@@ -140,7 +140,7 @@ def test_every_truncation_is_refused(tiny: Path, tmp_path: Path) -> None:
             read_header(path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(edits=st.lists(st.tuples(st.integers(0, 900), st.integers(0, 255)), min_size=1, max_size=12))
 def test_changed_bytes_give_a_header_or_a_refusal(

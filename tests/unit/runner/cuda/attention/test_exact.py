@@ -79,7 +79,7 @@ def bits(x: Tensor) -> Tensor:
     return x.view(torch.int16 if x.element_size() == 2 else torch.int32)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "dtype", "window", "cap"),
     [

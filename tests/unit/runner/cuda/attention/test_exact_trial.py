@@ -92,7 +92,7 @@ def test_norms_of_queries_are_never_part_of_one_kernel() -> None:
     assert not is_fused(has_qk_norm=True)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kernel", "name"), [("attend_prompts", "prompts"), ("attend_rows", "rows")])
 def test_where_others_differ_exact_is_refused(monkeypatch: pytest.MonkeyPatch, kernel: str, name: str) -> None:
     plain = getattr(exact_trial, kernel)

@@ -34,7 +34,7 @@ def attend(case: Case, attention: Attention | None = None) -> tuple[Tensor, Tens
     return keys, values, out
 
 
-@pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("heads", [2, 3])
 @pytest.mark.parametrize(
     ("context", "window", "cap"),
@@ -120,7 +120,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_step_comes_out_as_with_torch(calls: list[int]) -> None:
     case = Case([(20, 1)], 4, 4, dim=16, size=4)
     answers = []

@@ -74,7 +74,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", list(SHAPES))
 def test_filters_and_draws_are_the_samplers(shape: str) -> None:
     logits = SHAPES[shape](len(KINDS), 97, 1)
@@ -115,7 +115,7 @@ def test_the_widest_parameters_are_within_their_types() -> None:
     assert drawn(logits, kinds, 128) == sampled(logits, kinds)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("vocab", "tile"),
     [

@@ -21,7 +21,7 @@ kernel = Kernel()
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_process_that_is_killed_fails_the_compiler_and_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "too_large.py").write_text(KILLED)
     order = {"target": ["cuda", 90, 32], "kernels": [json.dumps({"name": "too_large.kernel"})] * 3}

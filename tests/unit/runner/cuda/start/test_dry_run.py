@@ -146,7 +146,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[list
     return cache(lambda kv_heads: json.loads(run(START, tmp_path_factory.mktemp("start"), kv_heads)))
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kv_heads", ["4", "2"])
 def test_a_start_and_its_first_requests_launch_what_was_told(
     start: Callable[[str], list[list[str]]], kv_heads: str
@@ -155,7 +155,6 @@ def test_a_start_and_its_first_requests_launch_what_was_told(
     assert len(launched) > 10 and set(launched) == set(told)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kv_heads", [pytest.param("4", marks=pytest.mark.nightly), "2"])
 def test_a_start_finds_all_of_its_kernels_compiled(
     start: Callable[[str], list[list[str]]], tmp_path: Path, kv_heads: str

@@ -53,7 +53,7 @@ class RankedRunner(CudaRunner):
         self.made.append(self)
 
 
-@pytest.mark.long
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("groups", "shapes"), [pytest.param(GROUPS, None, marks=pytest.mark.slow), (structured.GROUPS, structured.matchers)]
 )

@@ -63,12 +63,12 @@ def follow(world: World) -> int:
     return count
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_tables_and_slots_are_those_of_the_plan() -> None:
     assert sum(follow(random_world(seed, windows=True)) for seed in range(120)) > 1000
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_so_they_are_after_steps_that_did_not_fit() -> None:
     """Rolled back plans name tables that are others from there on."""
     assert sum(follow(full_world(seed, windows=True)) for seed in range(60)) > 500

@@ -69,7 +69,7 @@ def test_the_events_do_not_depend_on_the_cuts(recorded: Recorded) -> None:
         assert joined(read(recorded.family, cuts(text, rng), recorded.in_reasoning)) == whole
 
 
-@pytest.mark.long
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("recorded", STREAMS, ids=_id)
 def test_an_answer_that_ends_anywhere_is_read_the_same_however_cut(recorded: Recorded) -> None:
     for end in range(len(recorded.text)):
