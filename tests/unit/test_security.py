@@ -3,15 +3,13 @@
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 LINES = [line for line in (ROOT / "SECURITY.md").read_text().splitlines() if line.startswith("| ")][1:]
 
 
-@pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
-def test_a_line_names_tests_that_are_there(line: str) -> None:
-    named = re.findall(r"`([\w/]+\.py)`", line.rsplit("|", 2)[1])
-    assert named
-    for name in named:
-        assert (ROOT / "tests" / name).is_file(), name
+def test_a_line_names_tests_that_are_there() -> None:
+    assert LINES
+    for line in LINES:
+        named = re.findall(r"`([\w/]+\.py)`", line.rsplit("|", 2)[1])
+        assert named, line
+        assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []

@@ -71,8 +71,8 @@ def test_ctrl_c_while_the_interpreter_shuts_down_is_130_without_a_word(tmp_path:
 
 SERVER_PARTS = [
     "chairlift.cli.main",
-    "chairlift.cli.verify",
-    "chairlift.serving.parent",
+    pytest.param("chairlift.cli.verify", marks=pytest.mark.slow),
+    pytest.param("chairlift.serving.parent", marks=pytest.mark.slow),
     "chairlift.live.processes.supervisor",
 ]
 
@@ -105,6 +105,7 @@ def test_a_package_that_is_not_installed_is_one_line(tmp_path: Path, script: Pat
     )
 
 
+@pytest.mark.slow
 def test_a_server_whose_processes_miss_a_package_ends_with_one_line(tmp_path: Path, script: Path) -> None:
     code, said = run_without(tmp_path, "torch", str(script), "serve", "--port", "0")
     assert code == 2

@@ -44,9 +44,10 @@ def test_by_the_contests_accuracy_check(tiny_model: str, tmp_path: Path, found: 
     assert len(found) == 1
 
 
-def test_by_tune(tmp_path: Path, found: list[Any]) -> None:
+def test_by_tune(tmp_path: Path, found: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chairlift.lab.tune.workers.num_processors", lambda: 1)
     model = write_tiny_model(tmp_path / "Llama-2-7B")
-    asked = ("--workload", "lengths:prompt=8-40,output=1-60,count=30", "--arrivals", "none", "--minutes", "0.02")
+    asked = ("--workload", "lengths:prompt=8-40,output=1-60,count=30", "--arrivals", "none", "--minutes", "0.0001")
     profile = ("--profile", "h200-llama2-7b", "--model", str(model), "--out", str(tmp_path / "out"))
     assert main(["tune", *asked, *profile]) == 0
     assert len(found) == 1

@@ -16,6 +16,7 @@ from chairlift.config.options.resolve import OPTIONS
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner import kernels
 from fakes.gpu import GIB, FakeGpu
+from fakes.one_parser import forget
 
 
 def test_help_fits_on_one_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +225,7 @@ def test_a_shell_completes_options_and_their_values_but_no_foreign_names(
     shell: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["completion", shell]) == 0
+    forget()
     script = capsys.readouterr().out
     assert "max-step-tokens" in script
     assert "bfloat16" in script

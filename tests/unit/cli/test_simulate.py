@@ -158,7 +158,7 @@ def test_requests_of_a_lost_replica_go_on_in_others(workload: str, capsys: pytes
 
 
 def test_replicas_are_added_by_load(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
-    busy = ("--workload", LENGTHS.replace("count=50", "count=2000"), "--arrivals", "constant:rate=400")
+    busy = ("--workload", LENGTHS.replace("count=50", "count=600"), "--arrivals", "constant:rate=400")
     few = figures(capsys, *busy, "--replicas", "1", "--autoscale", "1-1")
     more = figures(capsys, *busy, "--replicas", "1", "--autoscale", "1-4:target=64,start=0,up=0")
     assert isinstance(few["replica_s"], float) and isinstance(more["replica_s"], float)

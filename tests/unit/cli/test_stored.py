@@ -27,6 +27,7 @@ def listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
     return {model["name"]: model["bytes"] for model in json.loads(capsys.readouterr().out)}
 
 
+@pytest.mark.slow
 def test_models_are_pulled_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with served_hub({"org/tiny": FILES}) as endpoint:
         for kind in ("Q4_K_M", "Q8_0"):

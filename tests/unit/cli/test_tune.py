@@ -10,9 +10,19 @@ from chairlift.core.errors import ChairliftError
 LENGTHS = "lengths:prompt=8-40,output=1-60,count=30"
 
 
+@pytest.fixture(autouse=True)
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine of one core; tests of the search have the processes."""
+    monkeypatch.setattr("chairlift.lab.tune.workers.num_processors", lambda: 1)
+
+
+def given(tmp_path: Path) -> list[str]:
+    profile = ("--profile", "h200-llama2-7b", "--minutes", "0.0001")
+    return ["tune", "--workload", LENGTHS, *profile, "--out", str(tmp_path / "out")]
+
+
 def tune(tmp_path: Path, *arguments: str) -> int:
-    given = ("--workload", LENGTHS, "--profile", "h200-llama2-7b", "--minutes", "0.02", "--out", str(tmp_path / "out"))
-    return main(["tune", *given, "--no-verify", *arguments])
+    return main([*given(tmp_path), "--no-verify", *arguments])
 
 
 def test_it_writes_a_yaml_for_serve_and_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,7 +34,7 @@ def test_it_writes_a_yaml_for_serve_and_says_what_it_found(tmp_path: Path, capsy
 
 
 def test_the_terminal_says_what_bounds_the_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tune(tmp_path, "--arrivals", "poisson:rate=5", "--minutes", "0.0001") == 0
+    assert tune(tmp_path, "--arrivals", "poisson:rate=5") == 0
     shown = capsys.readouterr().out
     assert "because the arrivals set the pace, whatever the settings." in shown
     assert "The time was over before the search was (settings tried: " in shown
@@ -63,8 +73,7 @@ def test_a_slo_that_nothing_meets_is_exit_code_1(tmp_path: Path, capsys: pytest.
 
 
 def test_a_profile_of_another_machine_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ("--workload", LENGTHS, "--profile", "h200-llama2-7b", "--minutes", "0.02", "--out", str(tmp_path / "out"))
-    assert main(["tune", *given, "--arrivals", "none", "--json"]) == 0
+    assert main([*given(tmp_path), "--arrivals", "none", "--json"]) == 0
     assert "the profile is of Llama-2-7B" in json.loads(capsys.readouterr().out)["not_verified"]
 
 
@@ -76,8 +85,7 @@ def test_a_failed_real_run_keeps_what_was_found(
 
     monkeypatch.setattr("chairlift.cli.lab.tune._why_not", lambda profile, model: "")
     monkeypatch.setattr("chairlift.lab.tune.verify.carry_out", fails)
-    given = ("--workload", LENGTHS, "--profile", "h200-llama2-7b", "--minutes", "0.02", "--out", str(tmp_path / "out"))
-    assert main(["tune", *given, "--arrivals", "none"]) == 0
+    assert main([*given(tmp_path), "--arrivals", "none"]) == 0
     assert "Nothing was measured: a real run failed: out of memory." in (tmp_path / "out" / "tune.md").read_text()
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, models, normalizers
 
@@ -41,19 +41,20 @@ def in_pieces(tokenizer: Tokenizer, text: str, size: int) -> list[int]:
 
 
 WORDS, SIGNS = ["the", "hello", "12", "a", "日", "é", "'s"], [" ", "  ", "\n", "\t", ".", ", ", "x\u0301", "\u0301"]
+NAMES = st.sampled_from([*TOKENIZERS])
 PARTS = st.lists(st.sampled_from([*WORDS, *SIGNS, "<|a|>", "<s>", "<tool>"]))
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
-@given(PARTS)
+@given(NAMES, PARTS)
+@settings(max_examples=150, deadline=None)
 def test_pieces_give_the_tokens_of_the_whole(name: str, parts: list[str]) -> None:
     tokenizer, text = TOKENIZERS[name], "".join(parts)
     for size in (1, 4):
         assert in_pieces(tokenizer, text, size) == tokenizer.encode(text, False)
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
-@given(PARTS, PARTS)
+@given(NAMES, PARTS, PARTS)
+@settings(max_examples=150, deadline=None)
 def test_what_lies_before_the_last_cut_is_tokenized_without_what_follows(
     name: str, parts: list[str], more: list[str]
 ) -> None:
@@ -116,8 +117,8 @@ def test_a_stretch_without_a_cut_has_a_bound_in_bytes() -> None:
                 pass
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
-@given(st.text(max_size=60))
+@given(NAMES, st.text(max_size=60))
+@settings(max_examples=150, deadline=None)
 def test_no_text_has_more_characters_than_its_tokens_can_stand_for(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     assert len(text) <= len(tokenizer.encode(text, False)) * tokenizer.long_texts.characters_per_token

@@ -1,12 +1,13 @@
 """Whole llm-serving files: as its manual and the contest's reports have them, and cut off anywhere."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from chairlift.build import find_model
+from chairlift.build import ResolvedModel, find_model
 from chairlift.config.options.resolve import resolve
 from chairlift.core.errors import InvalidConfig
 
@@ -37,13 +38,18 @@ READ = {
 }  # fmt: skip
 
 
+@cache
+def found(name: str) -> ResolvedModel:
+    return find_model(resolve({}, FILES / f"{name}.yaml"))
+
+
 def test_every_file_is_here() -> None:
     assert {path.stem for path in FILES.iterdir()} == EXPECTED.keys()
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_file_starts_a_server_that_does_what_it_did(name: str) -> None:
-    settings = find_model(resolve({}, FILES / f"{name}.yaml")).settings
+    settings = found(name).settings
     assert (settings.host, settings.port) == ("127.0.0.1", 8835)
     assert EXPECTED[name] == (
         settings.max_running, settings.max_step_prompts, settings.num_blocks, settings.max_model_len, settings.prefill,
@@ -56,7 +62,7 @@ def test_each_key_becomes_something_or_is_named(name: str) -> None:
     path = FILES / f"{name}.yaml"
     document: dict[str, Any] = yaml.safe_load(path.read_text())
     settings = resolve({}, path)
-    said = "\n".join((*settings.warnings, *find_model(settings).config.warnings))
+    said = "\n".join((*settings.warnings, *found(name).config.warnings))
     is_paged = document["model_config"]["page_attention"]
     read = {
         **READ,

@@ -4,6 +4,7 @@ between steps in flight. The torch runner, one step at a time, says what must co
 import os
 import re
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import pytest
@@ -62,6 +63,20 @@ GROUPS = [
 ]  # fmt: skip
 
 
+Told = tuple[list[Any], Counter[str]]
+
+
+@cache
+def crowd(kind: Any, preemption: Preemption) -> Told:
+    """What everyone gets, computed once."""
+    return run(kind, GROUPS, preemption, matchers())
+
+
+@cache
+def penalised() -> Told:
+    return run(CudaRunner, [(PENALISED,)], Preemption(), matchers())
+
+
 def texts(told: list[Any]) -> dict[int, str]:
     found: dict[int, str] = {}
     for request, token, *_ in told:
@@ -73,21 +88,21 @@ def texts(told: list[Any]) -> dict[int, str]:
     "preemption", [Preemption(), Preemption(mode="swap", num_host_blocks=40)], ids=lambda p: p.mode
 )
 def test_a_crowd_gets_what_the_torch_runner_gives(preemption: Preemption) -> None:
-    got, kinds = run(CudaRunner, GROUPS, preemption, matchers())
-    want, _ = run(TorchRunner, GROUPS, preemption, matchers())
+    got, kinds = crowd(CudaRunner, preemption)
+    want, _ = crowd(TorchRunner, preemption)
     assert min(kinds[Preempted.__name__], kinds[Forked.__name__]) > 0
     assert got == want
 
 
 def test_shapes_that_arrive_while_a_step_runs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    want, _ = run(CudaRunner, GROUPS, Preemption(), matchers())
+    want, _ = crowd(CudaRunner, Preemption())
     monkeypatch.setattr("unit.runner.cuda.test_runner.Engine", BeginsFirst)
     got, _ = run(CudaRunner, GROUPS, Preemption(), matchers())
     assert got == want
 
 
 def test_every_answer_has_its_shape() -> None:
-    told, _ = run(CudaRunner, GROUPS, Preemption(), matchers())
+    told, _ = crowd(CudaRunner, Preemption())
     ends = {request: finish for request, _, _, finish in told if finish is not None}
     found = texts(told)
     for request in (0, 1, 2):
@@ -162,7 +177,7 @@ PENALISED = make_request(
 def test_memory_that_runs_out_once_while_masked_tokens_are_chosen_changes_none(
     monkeypatch: pytest.MonkeyPatch, taken: str
 ) -> None:
-    want, _ = run(CudaRunner, [(PENALISED,)], Preemption(), matchers())
+    want, _ = penalised()
     if taken == "measure":
         count = runs_out(monkeypatch, device, "measure", range(2, 3))
     else:

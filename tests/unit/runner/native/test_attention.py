@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from chairlift.models.spec import AttentionSpec
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not bui
 TOLERANCE = {torch.bfloat16: 2e-2, torch.float32: 1e-5}
 
 
-@pytest.fixture(params=[-1, library.HAS_AVX2], ids=["best", "avx2"], autouse=True)
+@pytest.fixture(params=[-1, library.HAS_AVX2], ids=["best", "avx2"], scope="module", autouse=True)
 def instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
     kernels = library.load()
     assert kernels is not None
@@ -91,32 +93,56 @@ class World:
 MIXED = [(1, 1), (17, 1), (200, 1), (33, 1), (40, 40), (70, 21), (5, 3)]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (1, 0.0), (20, 0.0), (0, 0.7), (20, 0.7)])
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "head_dim", "block_size"),
-    [(9, 3, 64, 16), (8, 1, 64, 16), (4, 4, 16, 2), (6, 3, 80, 1), (16, 2, 128, 32), (5, 1, 128, 16), (20, 1, 32, 16),
-     (4, 2, 24, 16), (2, 1, 256, 4)],
-)  # fmt: skip
-def test_each_query_sees_its_own_context(
-    dtype: torch.dtype, window: int, cap: float, heads: int, kv_heads: int, head_dim: int, block_size: int
-) -> None:
-    world = World(MIXED, heads, kv_heads, head_dim, block_size, dtype)
+SHAPES = [
+    (9, 3, 64, 16), (8, 1, 64, 16), (4, 4, 16, 2), (6, 3, 80, 1), (16, 2, 128, 32), (5, 1, 128, 16), (20, 1, 32, 16),
+    (4, 2, 24, 16), (2, 1, 256, 4),
+]  # fmt: skip
+
+
+def check(world: World, window: int, cap: float) -> None:
     actual, expected = world.attend(NativeOps(2), window, cap), world.expected(window, cap)
-    torch.testing.assert_close(actual.float(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    tolerance = TOLERANCE[world.dtype]
+    torch.testing.assert_close(actual.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim", "block_size"), SHAPES)
+def test_each_query_sees_its_own_context(
+    dtype: torch.dtype, heads: int, kv_heads: int, head_dim: int, block_size: int
+) -> None:
+    check(World(MIXED, heads, kv_heads, head_dim, block_size, dtype), 0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("window", "cap"), [(1, 0.0), (20, 0.0), (0, 0.7), (20, 0.7)])
+def test_windows_and_caps_hold_for_each_query(dtype: torch.dtype, window: int, cap: float) -> None:
+    check(World(MIXED, *SHAPES[0], dtype), window, cap)
+
+
+@given(
+    chunks=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=5),
+    shape=st.sampled_from(SHAPES),
+    window=st.sampled_from([0, 1, 20]),
+    cap=st.sampled_from([0.0, 0.7]),
+    dtype=st.sampled_from([torch.bfloat16, torch.float32]),
+)
+@settings(max_examples=40, deadline=None)
+def test_chunks_of_any_size_see_their_context(
+    chunks: list[tuple[int, int]], shape: tuple[int, int, int, int], window: int, cap: float, dtype: torch.dtype
+) -> None:
+    check(World([(context, min(count, context)) for context, count in chunks], *shape, dtype), window, cap)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (50, 0.0), (0, 0.7)])
 def test_long_contexts_are_attended(dtype: torch.dtype, window: int, cap: float) -> None:
-    world = World([(3000, 1), (2111, 7)], 9, 3, 64, 16, dtype)
-    actual, expected = world.attend(NativeOps(2), window, cap), world.expected(window, cap)
-    torch.testing.assert_close(actual.float(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    check(World([(3000, 1), (2111, 7)], 9, 3, 64, 16, dtype), window, cap)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (20, 0.0), (0, 0.7), (20, 0.7)])
-@pytest.mark.parametrize(("heads", "kv_heads"), [(9, 3), (8, 1), (4, 4)])
+@pytest.mark.parametrize(
+    ("window", "cap", "heads", "kv_heads"), [(0, 0.0, 9, 3), (20, 0.0, 8, 1), (0, 0.7, 4, 4), (20, 0.7, 9, 3)]
+)
 def test_a_query_has_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
     dtype: torch.dtype, window: int, cap: float, heads: int, kv_heads: int
 ) -> None:

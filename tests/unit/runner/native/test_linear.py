@@ -5,18 +5,24 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
 
 pytestmark = pytest.mark.skipif(not available(), reason="the native kernels were not built or not for this processor")
 
-SHAPES = [(32, 32), (960, 576), (576, 1536), (33, 70), (100, 64), (7, 33), (1, 1), (65, 2048)]
+# Every matrix, and every number of rows at which another loop takes over.
+SHAPES = [
+    (32, 32, 16), (960, 576, 1), (576, 1536, 17), (33, 70, 45), (100, 64, 13), (7, 33, 3), (1, 1, 1), (1, 1, 70),
+    (65, 2048, 12), (65, 2048, 32), (32, 32, 5), (100, 64, 50), (33, 70, 100),
+]  # fmt: skip
 AVX2, AVX512 = library.HAS_AVX2, library.HAS_AVX2 | library.HAS_AVX512
 SETS = {"baseline": 0, "avx2": AVX2, "avx512": AVX512, "all": -1}
 
 
-@pytest.fixture(params=SETS, autouse=True)
+@pytest.fixture(params=SETS, scope="module", autouse=True)
 def instructions(request: pytest.FixtureRequest) -> Iterator[None]:
     loaded = library.load()
     assert loaded is not None
@@ -32,22 +38,35 @@ def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> t
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-@pytest.mark.parametrize(("n", "k"), SHAPES)
-@pytest.mark.parametrize("rows", [1, 3, 16, 17, 32, 45, 70])
-def test_logits_are_the_float32_product(n: int, k: int, rows: int) -> None:
-    matrix, x = random(n, k), random(rows, k, seed=1)
+@pytest.mark.parametrize(("n", "k", "rows"), SHAPES)
+def test_products_are_those_of_float32(n: int, k: int, rows: int) -> None:
+    check_product(n, k, rows)
+
+
+@given(n=st.integers(1, 130), k=st.integers(1, 200), rows=st.integers(1, 80))
+@settings(max_examples=60, deadline=None)
+def test_products_of_any_shape_are_those_of_float32(n: int, k: int, rows: int) -> None:
+    check_product(n, k, rows)
+
+
+def check_product(n: int, k: int, rows: int) -> None:
+    """Without a bias, with one and rounded, and of float32."""
+    matrix, bias, x = random(n, k), random(n, seed=2), random(rows, k, seed=1)
+    product = x.float() @ matrix.float().T
     logits = NativeOps(2).weight(matrix).logits(x)
     assert logits.dtype is torch.float32
-    torch.testing.assert_close(logits, x.float() @ matrix.float().T, rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.parametrize(("n", "k"), SHAPES)
-def test_linear_is_the_rounded_product_plus_bias(n: int, k: int) -> None:
-    matrix, bias, x = random(n, k), random(n, seed=2), random(9, k, seed=1)
+    torch.testing.assert_close(logits, product, rtol=1e-4, atol=1e-3)
     weight = NativeOps(2).weight(matrix, bias)
-    expected = x.float() @ matrix.float().T + bias.float()
-    torch.testing.assert_close(weight.linear(x).float(), expected, rtol=8e-3, atol=1e-3)
+    torch.testing.assert_close(weight.linear(x).float(), product + bias.float(), rtol=8e-3, atol=1e-3)
     torch.testing.assert_close(weight.linear(x), weight.logits(x).bfloat16(), rtol=0, atol=0)
+    check_product_of_floats(matrix.float(), bias.float(), x.float())
+
+
+def check_product_of_floats(matrix: torch.Tensor, bias: torch.Tensor, x: torch.Tensor) -> None:
+    weight = NativeOps(2).weight(matrix, bias)
+    expected = (x.double() @ matrix.double().T + bias.double()).float()
+    torch.testing.assert_close(weight.linear(x), expected, rtol=1e-5, atol=1e-4)
+    assert torch.equal(weight.logits(x), weight.linear(x))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -78,13 +97,3 @@ def test_rows_are_the_matrix_s_own(n: int, k: int, dtype: torch.dtype) -> None:
 def test_no_rows_give_no_rows() -> None:
     weight = NativeOps(2).weight(random(64, 32))
     assert weight.linear(random(0, 32)).shape == (0, 64)
-
-
-@pytest.mark.parametrize(("n", "k"), SHAPES)
-@pytest.mark.parametrize("rows", [1, 5, 12, 13, 50, 100])
-def test_float32_matrices_are_multiplied_in_float32(n: int, k: int, rows: int) -> None:
-    matrix, bias, x = (random(*shape, dtype=torch.float32) for shape in ((n, k), (n,), (rows, k)))
-    weight = NativeOps(2).weight(matrix, bias)
-    expected = (x.double() @ matrix.double().T + bias.double()).float()
-    torch.testing.assert_close(weight.linear(x), expected, rtol=1e-5, atol=1e-4)
-    assert torch.equal(weight.logits(x), weight.linear(x))

@@ -53,12 +53,13 @@ def test_a_product_is_near_that_of_the_values(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 7, 8, 16, 33])
-def test_every_instruction_set_has_the_bits_of_plain_c(kind: str, name: str, num_rows: int) -> None:
+def test_every_instruction_set_has_the_bits_of_plain_c(kind: str, name: str) -> None:
     if SETS[name] & ~library.features() and SETS[name] > 0:
         pytest.skip(f"needs a processor with {name}")
-    weight, x = kept(kind, 50, 1536), random(num_rows, 1536)
-    assert torch.equal(with_features(SETS[name], weight, x), with_features(0, weight, x))
+    weight = kept(kind, 50, 1536)
+    for num_rows in (1, 2, 3, 4, 7, 8, 16, 33):
+        x = random(num_rows, 1536)
+        assert torch.equal(with_features(SETS[name], weight, x), with_features(0, weight, x)), num_rows
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -20,9 +20,11 @@ def elsewhere(source: Tensor) -> Tensor:
     return torch.Tensor._make_subclass(Elsewhere, source)
 
 
-@pytest.mark.parametrize("num_lanes", [1, 3])
-@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("count", [PIECE // 2 + 1, 5 * PIECE // 2 - 3, 7 * PIECE])
+@pytest.mark.parametrize(
+    ("num_lanes", "stored", "count"),
+    [(1, torch.bfloat16, PIECE // 2 + 1), (3, torch.float32, PIECE // 2 + 1), (1, torch.float32, 5 * PIECE // 2 - 3),
+     (3, torch.bfloat16, 7 * PIECE)],
+)  # fmt: skip
 def test_every_piece_arrives_in_the_targets_type(num_lanes: int, stored: torch.dtype, count: int) -> None:
     made = [LateLane() for _ in range(num_lanes)]
     transfer = Transfer(lambda: Lanes(made))

@@ -298,3 +298,8 @@ STREAMS: list[Recorded] = [
     Recorded("gpt-oss", "no channel", "<|message|>Yes.<|return|>", "Yes."),
     Recorded("gpt-oss", "answer cut", "<|channel|>final<|message|>Ye", "Ye"),
 ]
+FAMILIES = sorted({each.family for each in STREAMS})
+
+
+def recorded_of(family: str) -> list[Recorded]:
+    return [each for each in STREAMS if each.family == family]

@@ -70,8 +70,8 @@ def rows_of(world: World, numbers: list[int]) -> np.ndarray:
     return np.array([world.slot_of.get(number, -1) for number in numbers], np.int32)
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("num_outputs", [16, 256])  # of a turn: parts have several strips, or less than one
+# Outputs of a turn: parts have several strips, or less than one.
+@pytest.mark.parametrize(("role", "num_outputs"), [("qkv", 256), ("output", 16), ("gate_up", 256), ("down", 16)])
 def test_every_row_gets_what_its_adapter_adds(
     world: World, role: str, num_outputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

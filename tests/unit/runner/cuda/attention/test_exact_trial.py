@@ -88,6 +88,7 @@ def test_a_key_that_is_stored_otherwise_counts_too(monkeypatch: pytest.MonkeyPat
     assert not is_fused()
 
 
+@pytest.mark.slow
 def test_norms_of_queries_are_never_part_of_one_kernel() -> None:
     assert not is_fused(has_qk_norm=True)
 

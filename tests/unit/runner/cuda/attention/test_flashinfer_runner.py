@@ -68,7 +68,7 @@ def answers(kernels: str, kv_heads: int, has_flash: bool = False) -> list[tuple[
     return sorted(told, key=lambda one: one[0])
 
 
-@pytest.mark.parametrize("kv_heads", [2, 1])
+@pytest.mark.parametrize("kv_heads", [pytest.param(2, marks=pytest.mark.slow), 1])
 def test_answers_are_those_of_torch(monkeypatch: pytest.MonkeyPatch, kv_heads: int) -> None:
     monkeypatch.setattr(layout, "MAX_ROW_PAIRS", 20)  # so that there are tiles of queries, too
     wanted = answers("torch", kv_heads)

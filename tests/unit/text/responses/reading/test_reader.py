@@ -11,7 +11,7 @@ from chairlift.text.responses.reading.cursor import MAX_KEPT
 from chairlift.text.responses.reading.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
 from chairlift.text.responses.reading.reader import ResponseReader
 from chairlift.text.responses.templates.families import BY_NAME
-from unit.text.responses.streams import STREAMS, TOOLS, Recorded, hermes
+from unit.text.responses.streams import FAMILIES, STREAMS, TOOLS, Recorded, hermes, recorded_of
 
 SPECIAL = ("<|im_end|>", "<|endoftext|>", "<|channel|>", "<|message|>", "<|call|>", "[TOOL_CALLS]", "[ARGS]")
 
@@ -47,26 +47,28 @@ def _id(recorded: Recorded) -> str:
     return f"{recorded.family}: {recorded.shows}"
 
 
-@pytest.mark.parametrize("recorded", STREAMS, ids=_id)
-def test_a_recorded_answer_is_read(recorded: Recorded) -> None:
-    events = joined(read(recorded.family, [recorded.text], recorded.in_reasoning))
-    assert "".join(event.text for event in events if isinstance(event, Content)) == recorded.content
-    assert "".join(event.text for event in events if isinstance(event, Reasoning)) == recorded.reasoning
-    names = [event.name for event in events if isinstance(event, CallBegins)]
-    arguments = [json.loads(event.text) for event in events if isinstance(event, CallArguments)]
-    assert list(zip(names, arguments, strict=True)) == list(recorded.calls)
-    assert [event.index for event in events if isinstance(event, CallEnds)] == list(range(len(names)))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recorded_answers_are_read(family: str) -> None:
+    for recorded in recorded_of(family):
+        events = joined(read(family, [recorded.text], recorded.in_reasoning))
+        assert "".join(event.text for event in events if isinstance(event, Content)) == recorded.content
+        assert "".join(event.text for event in events if isinstance(event, Reasoning)) == recorded.reasoning
+        names = [event.name for event in events if isinstance(event, CallBegins)]
+        arguments = [json.loads(event.text) for event in events if isinstance(event, CallArguments)]
+        assert list(zip(names, arguments, strict=True)) == list(recorded.calls), recorded.shows
+        assert [event.index for event in events if isinstance(event, CallEnds)] == list(range(len(names)))
 
 
-@pytest.mark.parametrize("recorded", STREAMS, ids=_id)
-def test_the_events_do_not_depend_on_the_cuts(recorded: Recorded) -> None:
-    text, whole = recorded.text, joined(read(recorded.family, [recorded.text], recorded.in_reasoning))
-    assert joined(read(recorded.family, text, recorded.in_reasoning)) == whole
-    for at in range(len(text) + 1):
-        assert joined(read(recorded.family, [text[:at], text[at:]], recorded.in_reasoning)) == whole
-    rng = random.Random(text)
-    for _ in range(20):
-        assert joined(read(recorded.family, cuts(text, rng), recorded.in_reasoning)) == whole
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_events_do_not_depend_on_the_cuts(family: str) -> None:
+    for recorded in recorded_of(family):
+        text, whole = recorded.text, joined(read(family, [recorded.text], recorded.in_reasoning))
+        assert joined(read(family, text, recorded.in_reasoning)) == whole
+        for at in range(len(text) + 1):
+            assert joined(read(family, [text[:at], text[at:]], recorded.in_reasoning)) == whole
+        rng = random.Random(text)
+        for _ in range(20):
+            assert joined(read(family, cuts(text, rng), recorded.in_reasoning)) == whole
 
 
 @pytest.mark.sampled(12)
@@ -126,15 +128,16 @@ def test_what_is_no_call_stays_text_where_the_answer_ends(tail: str) -> None:
     assert joined(read("hermes", [f"Well.\n{tail}"])) == [Content(f"Well.\n{tail}")]
 
 
-@pytest.mark.parametrize("recorded", [each for each in STREAMS if each.calls and not each.content], ids=_id)
-def test_an_answer_that_is_cut_inside_the_mark_behind_its_calls_has_no_content(recorded: Recorded) -> None:
-    template = BY_NAME[recorded.family]
-    for close in filter(None, {template.calls.close, template.calls.section.close if template.calls.section else ""}
-                        if template.calls else ()):  # fmt: skip
-        start = recorded.text.rfind(close)
-        for end in range(start + 1, start + len(close)) if start >= 0 else ():
-            events = read(recorded.family, [recorded.text[:end]], recorded.in_reasoning)
-            assert not [event for event in events if isinstance(event, Content) and event.text.strip()], end
+@pytest.mark.parametrize("family", [family for family in FAMILIES if BY_NAME[family].calls])
+def test_an_answer_that_is_cut_inside_the_mark_behind_its_calls_has_no_content(family: str) -> None:
+    calls = BY_NAME[family].calls
+    assert calls is not None
+    for recorded in (each for each in recorded_of(family) if each.calls and not each.content):
+        for close in filter(None, {calls.close, calls.section.close if calls.section else ""}):
+            start = recorded.text.rfind(close)
+            for end in range(start + 1, start + len(close)) if start >= 0 else ():
+                events = read(family, [recorded.text[:end]], recorded.in_reasoning)
+                assert not [event for event in events if isinstance(event, Content) and event.text.strip()], end
 
 
 def test_bad_json_shows_what_was_written() -> None:

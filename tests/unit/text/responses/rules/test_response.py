@@ -17,7 +17,17 @@ from chairlift.text.responses.templates.families import BY_NAME
 from chairlift.text.responses.tools.tool import Tool
 from unit.text.responses.grammars import SPECIAL_IDS, accepts, begins, walk
 from unit.text.responses.reading.test_reader import joined
-from unit.text.responses.streams import STREAMS, THINKING, TOOLS, Recorded, deepseek, gpt_oss, hermes, llama3, mistral
+from unit.text.responses.streams import (
+    FAMILIES,
+    THINKING,
+    TOOLS,
+    deepseek,
+    gpt_oss,
+    hermes,
+    llama3,
+    mistral,
+    recorded_of,
+)
 
 CALLING = [name for name, template in BY_NAME.items() if template.can_call]
 # Answers that no grammar would give: broken, or written in another way than the one that it holds to.
@@ -66,23 +76,16 @@ def grammar(family: str, choice: str = "auto", **given: Any) -> Structured:
     return made
 
 
-def _id(recorded: Recorded) -> str:
-    return f"{recorded.family}: {recorded.shows}"
-
-
 @pytest.mark.parametrize("is_special", [False, True], ids=["marks as text", "marks as tokens"])
-@pytest.mark.parametrize(
-    "recorded",
-    [each for each in STREAMS if each.family in CALLING and each.text and not each.shows.startswith(_FREE)],
-    ids=_id,
-)
-def test_recorded_answers_are_allowed(recorded: Recorded, is_special: bool) -> None:
-    special = special_of(recorded.family) if is_special else {}
-    made = grammar(recorded.family, special=special, in_reasoning=recorded.in_reasoning)
-    text = recorded.text
-    if recorded.family == "gpt-oss":
-        text = text.removesuffix("<|call|>").removesuffix("<|return|>")  # which end the answer
-    assert accepts(made, text, special)
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name in CALLING])
+def test_recorded_answers_are_allowed(family: str, is_special: bool) -> None:
+    special = special_of(family) if is_special else {}
+    for recorded in (each for each in recorded_of(family) if each.text and not each.shows.startswith(_FREE)):
+        made = grammar(family, special=special, in_reasoning=recorded.in_reasoning)
+        text = recorded.text
+        if family == "gpt-oss":
+            text = text.removesuffix("<|call|>").removesuffix("<|return|>")  # which end the answer
+        assert accepts(made, text, special), recorded.shows
 
 
 def test_inside_a_call_the_schema_holds() -> None:
@@ -231,8 +234,8 @@ def test_random_calls_are_read_and_valid(family: str, is_special: bool) -> None:
     tools = (PICKY, _REST, Tool("now"))
     made = grammar(family, "required", tools=tools, special=special, thinks=False)
     walks = (walk(made, rng, _CLOSERS, special) for _ in range(60))
-    found = list(islice((text for text in walks if text is not None), 4))
-    assert len(found) == 4
+    found = list(islice((text for text in walks if text is not None), 2))
+    assert len(found) == 2
     for text in found:
         names, rest = _check(family, text, tools, special)
         assert names, text
@@ -249,8 +252,8 @@ def test_calls_in_random_text_are_read_and_valid(family: str, is_special: bool) 
     start = f"Well, {calls.mark}" if calls.mark else "[pick("
     made = grammar(family, "auto", tools=(PICKY,), special=special)
     walks = (walk(made, rng, (*_CLOSERS, calls.mark or "]"), special, start) for _ in range(60))
-    found = list(islice((text for text in walks if text is not None), 4))
-    assert len(found) == 4
+    found = list(islice((text for text in walks if text is not None), 2))
+    assert len(found) == 2
     for text in found:
         names, rest = _check(family, text, (PICKY,), special)
         assert names, text

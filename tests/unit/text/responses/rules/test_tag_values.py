@@ -2,6 +2,7 @@
 
 import json
 import random
+from itertools import islice
 from typing import Any
 
 import jsonschema_rs
@@ -104,7 +105,7 @@ def test_random_values_are_valid(schema: Any) -> None:
     tool = tool_of(schema)
     closers = ("\n", "</parameter>", "</function>\n</tool_call>", "null", "9", "[", '"red"', "]")
     walks = (walk(grammar(tool), rng, closers, {}, "<tool_call>\n<function=f>\n<parameter=x>") for _ in range(40))
-    found = [read(tool, text) for text in walks if text is not None]
+    found = [read(tool, text) for text in islice((text for text in walks if text is not None), 8)]
     assert len(found) >= 4
     assert [value for value in found if not jsonschema_rs.is_valid(tool.schema, value)] == []
 
@@ -118,7 +119,6 @@ def test_required_names_are_required_and_no_others_allowed() -> None:
     assert not accepts(empty, written("1"))
 
 
-@pytest.mark.parametrize("family", ["qwen3-coder", "lfm2"])
 @pytest.mark.parametrize(
     ("keyword", "schema"),
     [
@@ -129,10 +129,11 @@ def test_required_names_are_required_and_no_others_allowed() -> None:
     ],
     ids=json.dumps,
 )
-def test_what_single_arguments_cannot_be_held_to_is_refused(family: str, keyword: str, schema: Any) -> None:
-    with pytest.raises(InvalidRequest, match=f"cannot be held to {keyword}"):
-        grammar(Tool("f", {"type": "object", **schema}, strict=True), family)
-    assert grammar(Tool("f", {"type": "object", **schema}), family)
+def test_what_single_arguments_cannot_be_held_to_is_refused(keyword: str, schema: Any) -> None:
+    for family in ("qwen3-coder", "lfm2"):
+        with pytest.raises(InvalidRequest, match=f"cannot be held to {keyword}"):
+            grammar(Tool("f", {"type": "object", **schema}, strict=True), family)
+        assert grammar(Tool("f", {"type": "object", **schema}), family)
 
 
 def test_a_text_is_a_string_where_it_is_no_value_of_another_type() -> None:
