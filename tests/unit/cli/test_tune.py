@@ -12,7 +12,7 @@ LENGTHS = "lengths:prompt=8-40,output=1-60,count=30"
 
 @pytest.fixture(autouse=True)
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine of one core; tests of the search have the processes."""
+    """As on a machine of one core; one test has processes."""
     monkeypatch.setattr("chairlift.lab.tune.workers.num_processors", lambda: 1)
 
 
@@ -25,7 +25,10 @@ def tune(tmp_path: Path, *arguments: str) -> int:
     return main([*given(tmp_path), "--no-verify", *arguments])
 
 
-def test_it_writes_a_yaml_for_serve_and_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_writes_a_yaml_for_serve_and_says_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chairlift.lab.tune.workers.num_processors", lambda: 2)
     assert tune(tmp_path, "--arrivals", "none") == 0
     shown = capsys.readouterr()
     assert "simulated" in shown.out
