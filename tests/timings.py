@@ -28,15 +28,14 @@ class Timed:
 
     @property
     def folder(self) -> str:
-        _, *folders, _ = self.path.split("/")
-        return "/".join(folders[:2])
+        return "/".join(self.path.split("/")[1:-1][:2])
 
 
 def read(report: Path) -> Iterator[Timed]:
     """The items of pytest's `--junit-xml`."""
     for case in ElementTree.parse(report).iter("testcase"):
         outcome = next((child.tag for child in case if child.tag in ("skipped", "failure", "error")), "passed")
-        path = case.attrib["classname"].replace(".", "/") + ".py"
+        path = case.attrib["classname"].replace(".", "/") + ".py"  # of a file that was skipped as a whole, empty
         yield Timed(path, case.attrib["name"], float(case.attrib["time"]), outcome)
 
 

@@ -73,7 +73,7 @@ def names_in_wheel(built: Path) -> list[str]:
         return [name for name in archive.namelist() if not name.endswith("/")]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not HAS_COMPILER, reason="needs a C compiler and Linux")
 def test_an_index_takes_the_wheel_and_every_python_installs_it(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
@@ -101,7 +101,7 @@ def test_the_wheel_holds_nothing_else_but_kernels_profiles_lengths_and_the_page(
     others = [name for name in names_in_wheel(built) if not name.endswith(".py") and ".dist-info/" not in name]
     kernels = [name for name in others if name.startswith("chairlift/runner/native/_kernels") and name.endswith(".so")]
     assert len(kernels) == (1 if HAS_COMPILER else 0)
-    profiles = [str(path.relative_to(PACKAGE.parent)) for path in (PACKAGE / "sim" / "profiles").glob("*.json")]
+    profiles = [str(path.relative_to(PACKAGE.parent)) for path in (PACKAGE / "lab" / "sim" / "profiles").glob("*.json")]
     static = (path for path in (PACKAGE / "server" / "page" / "static").rglob("*") if path.is_file())
     page = [str(path.relative_to(PACKAGE.parent)) for path in static]
     assert profiles and page

@@ -201,7 +201,7 @@ for rows, lines_each in ((8, 64), (16, 128)):
 """
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("capability", ["80", "90"])
 def test_every_kernel_compiles(capability: str) -> None:
     run(SCRIPT, capability)

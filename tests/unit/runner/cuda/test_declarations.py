@@ -39,6 +39,7 @@ PROMPTS = [[7 * i * place % VOCAB for place in range(length)] for i, length in e
 NUM_TOKENS = 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("max_running", [1, 2])
 # 11: queries that grow with their position, after norms of heads.
 @pytest.mark.parametrize("seed", [0, 11, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 11))])

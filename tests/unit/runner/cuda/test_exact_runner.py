@@ -85,7 +85,7 @@ def run(config: ModelConfig, limits: Limits) -> tuple[dict[tuple[int, int], Tens
     return rows, sorted(told, key=lambda one: one[0]), num_preempted
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("config", [PLAIN, DECLARED], ids=["plain", "declared"])
 def test_logits_tokens_and_scores_have_the_same_bits_however_steps_come_about(config: ModelConfig) -> None:
     alone, told, _ = run(config, replace(LIMITS, max_running=1))

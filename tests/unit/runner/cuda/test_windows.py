@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 CONFIG = windowed("wFw", window=5, head_dim=16, hidden_size=16, intermediate_size=16, vocab_size=17)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("exact", [False, True])
 def test_the_logits_are_those_of_a_full_cache(monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:
     monkeypatch.setattr(layout, "MAX_ROW_PAIRS", 20)  # so that there are tiles of queries, too
@@ -37,6 +37,7 @@ def test_the_logits_are_those_of_a_full_cache(monkeypatch: pytest.MonkeyPatch, e
     assert kinds["compared"] >= 10
 
 
+@pytest.mark.nightly
 def test_what_is_swapped_out_comes_back() -> None:
     limits = Limits(vocab_size=17, max_model_len=32, block_size=2, num_blocks=40, max_running=4, max_step_tokens=12)
     limits = grouped_limits(CONFIG, limits)

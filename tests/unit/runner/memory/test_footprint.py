@@ -89,7 +89,7 @@ def whole() -> tuple[ModelConfig, Limits]:
     return model_of({}), Limits(**LIMITS)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_steps_take_what_was_reckoned() -> None:
     shapes = [(LLAMA | model, LIMITS | limits) for model, limits in CASES.values()]
     paths = os.pathsep.join(sys.path)

@@ -96,6 +96,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("adapters"))
 
 
+@pytest.mark.nightly
 def test_bits_are_the_same_alone_and_among_other_adapters_and_near_those_of_torch(world: World) -> None:
     alone = world.run("triton", replace(world.limits, max_running=2, num_adapter_slots=1))
     assert len(alone) == 21
@@ -107,6 +108,7 @@ def test_bits_are_the_same_alone_and_among_other_adapters_and_near_those_of_torc
         torch.testing.assert_close(row, alone[place], atol=2e-2, rtol=1e-3)
 
 
+@pytest.mark.nightly
 def test_an_empty_slot_warms_the_kernels_up(world: World) -> None:
     limits = replace(world.limits, max_running=1, max_step_tokens=4)
     warm_up(world.runner("triton", limits), limits)

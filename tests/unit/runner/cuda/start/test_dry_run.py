@@ -155,7 +155,8 @@ def test_a_start_and_its_first_requests_launch_what_was_told(
     assert len(launched) > 10 and set(launched) == set(told)
 
 
-@pytest.mark.parametrize("kv_heads", [pytest.param("4", marks=pytest.mark.nightly), "2"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("kv_heads", ["4", "2"])
 def test_a_start_finds_all_of_its_kernels_compiled(
     start: Callable[[str], list[list[str]]], tmp_path: Path, kv_heads: str
 ) -> None:

@@ -53,10 +53,8 @@ class RankedRunner(CudaRunner):
         self.made.append(self)
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("groups", "shapes"), [pytest.param(GROUPS, None, marks=pytest.mark.slow), (structured.GROUPS, structured.matchers)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("groups", "shapes"), [(GROUPS, None), (structured.GROUPS, structured.matchers)])
 def test_another_rank_chooses_the_same_tokens_and_keeps_the_same_cache(groups: Any, shapes: Any) -> None:
     swap = Preemption(mode="swap", num_host_blocks=HOST_BLOCKS)
     want, _ = run(CudaRunner, groups, swap, shapes and shapes())
