@@ -78,7 +78,7 @@ class Answered:
 
     def __init__(self, now: float) -> None:
         self.first, self.last, self.name = now + 0.1, now + 0.9, ""
-        self.marks: list[Mark] | None = [("queued", now), ("admitted", now + 0.01)]
+        self.marks: list[Mark] | None = [("queued", now), ("prompt", now + 0.01)]
 
 
 def request_us(request_log: RequestLog) -> float:

@@ -1,7 +1,7 @@
 """The latency breakdown of one request, from a trace.
 
-The time from its arrival to its end is cut at every change: it is queued, computed by a step, running while steps pass
-it by, or preempted. Always: the parts add up to its latency.
+The time from its arrival to its end is cut at every change of its phase, and at the end of every step it runs through:
+what the step computed names that part. Always: the parts add up to its latency.
 """
 
 from collections import defaultdict
@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.events import Admitted, Finished, Forked, Preempted, Token
+from chairlift.core.events import Admitted, Event, Finished, Forked, Preempted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.telemetry.lines import AbortLine, Add, AnyLine, Commit, Fail, Plan, RollBack
+from chairlift.telemetry.lines import AbortLine, Add, AnyLine, Arrive, Commit, Elsewhere, Fail, Leave, Plan, RollBack
+from chairlift.telemetry.phases import DECODE, OVER, PROMPT, QUEUED, RECOMPUTED, SKIPPED, WAITS, after
 from chairlift.telemetry.trace import Trace
-
-QUEUED, PROMPT, DECODE = "queued", "prompt", "decoding"
-RECOMPUTED, SKIPPED, PREEMPTED = "computed again", "passed by", "preempted"
 
 
 @dataclass(slots=True)
@@ -98,119 +96,107 @@ class BreakdownBuilder:
         self.is_known = self.is_done = False
         self._limits = limits
         self._request = request
-        self._live: dict[RequestId, int] = {}  # order of arrival
-        self._num_added = 0
-        self._running: set[RequestId] = set()
+        self._live: dict[RequestId, str] = {}  # phases
+        self._later: set[RequestId] = set()  # came after it
         self._plans: dict[int, PlanView] = {}
         self._forked_at = -1.0  # when the step was planned that makes a forked sample's first token
-        self._state = QUEUED
+        self._phase = QUEUED
         self._was_admitted = False  # its event has come, not only the plan that admits it
         self._since = 0.0  # up to when its time is accounted for
         self._why = "until the next step"
 
     def take(self, line: AnyLine) -> None:
-        if isinstance(line, Add):
-            self._add(line)
-        elif isinstance(line, Plan):
-            self.see(plan_view(line, self._request))
-        elif self.is_known:
-            self._follow(line)
-        self._track(line)
+        match line:
+            case Add():
+                self._add(line)
+            case Plan():
+                self.see(plan_view(line, self._request))
+            case Commit() | Fail():
+                self.end_step(line.step, line.at)
+            case RollBack():
+                self._plans.pop(line.step, None)
+            case Leave() | Arrive() | Elsewhere():
+                pass
+            case _:
+                self._event(line)
 
     def see(self, plan: PlanView) -> None:
-        if self.is_known and self._state in (QUEUED, PREEMPTED):
-            self._account(plan.at, self._state)
+        if self.is_known and self._phase in WAITS:
+            # Its event may follow a later plan.
+            self._change(self._phase if plan.own is None else PROMPT, plan.at)
             self._why = self._reason(plan)
-            if plan.own is not None:  # its event may follow a later plan
-                self._enter(plan.at)
         if plan.step is not None:
             self._plans[plan.step] = plan
 
-    def _add(self, line: Add) -> None:
-        if self._request in line.requests:
-            num_running = len(self._running)
-            num_ahead = len(self._live) - num_running
-            self.breakdown = Breakdown(self._request, line, line.at, num_running=num_running, num_ahead=num_ahead)
-            self.is_known, self._since = True, line.at
-        self._num_added += 1
-        self._live.update(dict.fromkeys(line.requests, self._num_added))
-
-    def _track(self, line: AnyLine) -> None:
-        """Keeps the sets of live and running requests."""
-        match line:
-            case Commit() | Fail() | RollBack():
-                self._plans.pop(line.step, None)
-            case Admitted() | Forked():
-                self._running.add(line.request)
-            case Preempted():
-                self._running.discard(line.request)
-            case Finished() | AbortLine() | Token() if not isinstance(line, Token) or line.finish is not None:
-                self._live.pop(line.request, None)
-                self._running.discard(line.request)
-
-    def _follow(self, line: AnyLine) -> None:
-        if getattr(line, "request", None) == self._request:
-            self._own(line)
-        elif isinstance(line, Admitted) and not self._was_admitted:
-            self.breakdown.passed.append(line.request)
-            if self._live.get(line.request, 0) > self._live[self._request]:
-                self.breakdown.overtaking.append(line.request)
-        elif isinstance(line, (Commit, Fail)):
-            self._step(line)
-
-    def _own(self, line: AnyLine) -> None:
-        match line:
-            case Admitted() | Forked():
-                self._admit(line)
-            case Preempted():
-                # It ran for nothing since the last step ended.
-                self._account(line.at, SKIPPED)
-                self.breakdown.preempted.append(PreemptedSpan(line.at, line.at, line.num_computed, line.is_swapped))
-                self._state = PREEMPTED
-            case Token():
-                self.breakdown.num_tokens += 1
-                if self.breakdown.first_token is None:
-                    self.breakdown.first_token = line.at
-                if line.finish is not None:
-                    self._end(line.at, line.finish.value)
-            case Finished():
-                why = f": {line.message}" if line.message else ""
-                self._end(line.at, f"{line.finish.value}{why}")
-            case AbortLine():
-                self._end(line.at, "moved" if line.has_moved else "abort")
-
-    def _admit(self, line: Admitted | Forked) -> None:
-        if self._state in (QUEUED, PREEMPTED):
-            self._account(line.at, self._state)
-            self._enter(line.at)
-        self._was_admitted = True
-        if (
-            isinstance(line, Forked) and not self.breakdown.num_tokens
-        ):  # else a member of a search, going on from another
-            self.breakdown.source = line.source
-            self._forked_at = line.at
-        elif isinstance(line, Admitted) and not self.breakdown.preempted:
-            self.breakdown.num_cached = line.num_cached
-
-    def _enter(self, at: float) -> None:
-        if self._state == PREEMPTED:
-            self.breakdown.preempted[-1].end = at
-        self._state = SKIPPED
-
-    def _step(self, line: Commit | Fail) -> None:
-        plan = self._plans.get(line.step)
-        if plan is None or self._state in (QUEUED, PREEMPTED):
+    def end_step(self, step: int, at: float) -> None:
+        plan = self._plans.pop(step, None)
+        if plan is None or self._phase in WAITS:
             return
         if plan.own is None:
             # The last step of a prompt samples for all siblings: their first tokens come from it.
-            self._account(line.at, PROMPT if plan.at == self._forked_at else SKIPPED)
+            self._account(at, PROMPT if plan.at == self._forked_at else SKIPPED)
             return
         first, count = plan.own
         part = PROMPT if first < len(self.breakdown.add.prompt) else DECODE
         if not plan.is_decode and any(span.num_computed > first for span in self.breakdown.preempted):
             part = RECOMPUTED
-        step = RequestStep(self._account(line.at, part), first, count, plan.num_chunks - 1, plan.num_prompt_tokens)
-        self.breakdown.steps.setdefault(part, []).append(step)
+        computed = RequestStep(self._account(at, part), first, count, plan.num_chunks - 1, plan.num_prompt_tokens)
+        self.breakdown.steps.setdefault(part, []).append(computed)
+
+    def _add(self, line: Add) -> None:
+        if self._request in line.requests:
+            num_ahead = sum(phase in WAITS for phase in self._live.values())
+            num_running = len(self._live) - num_ahead
+            self.breakdown = Breakdown(self._request, line, line.at, num_running=num_running, num_ahead=num_ahead)
+            self.is_known, self._since = True, line.at
+        elif self.is_known:
+            self._later.update(line.requests)
+        self._live.update(dict.fromkeys(line.requests, QUEUED))
+
+    def _event(self, line: Event | AbortLine) -> None:
+        request = line.request
+        if self.is_known and request == self._request:
+            self._own(line)
+        elif self.is_known and isinstance(line, Admitted) and not self._was_admitted:
+            self.breakdown.passed.append(request)
+            if request in self._later:
+                self.breakdown.overtaking.append(request)
+        if phase := after("", line):
+            self._live[request] = phase
+        if phase == OVER:
+            del self._live[request]
+
+    def _own(self, line: Event | AbortLine) -> None:
+        told, phase = self.breakdown, after(self._phase, line)
+        if phase != self._phase:
+            self._change(phase, line.at)
+            self.is_done = phase == OVER
+        match line:
+            case Admitted():
+                self._was_admitted = True
+                if not told.preempted:
+                    told.num_cached = line.num_cached
+            case Forked():
+                self._was_admitted = True
+                if not told.num_tokens:  # else a member of a search, going on from another
+                    told.source, self._forked_at = line.source, line.at
+            case Preempted():
+                told.preempted.append(PreemptedSpan(line.at, line.at, line.num_computed, line.is_swapped))
+            case Token():
+                told.num_tokens += 1
+                told.first_token = line.at if told.first_token is None else told.first_token
+                told.finish = "" if line.finish is None else line.finish.value
+            case Finished():
+                told.finish = f"{line.finish.value}: {line.message}" if line.message else line.finish.value
+            case AbortLine():
+                told.finish = "moved" if line.has_moved else "abort"
+
+    def _change(self, phase: str, at: float) -> None:
+        # Of running, steps have accounted for all but the time since the last one.
+        self._account(at, WAITS.get(self._phase, SKIPPED))
+        if phase != self._phase in WAITS and self.breakdown.preempted:
+            self.breakdown.preempted[-1].end = at
+        self._phase = phase
 
     def _account(self, until: float, part: str) -> float:
         """Adds the time up to `until` to a part; returns the seconds."""
@@ -234,13 +220,6 @@ class BreakdownBuilder:
             return "the step was full"
         return "the rules held it back"
 
-    def _end(self, at: float, finish: str) -> None:
-        self._account(at, self._state)
-        if self._state == PREEMPTED:
-            self.breakdown.preempted[-1].end = at
-        self.breakdown.finish = finish
-        self.is_done = True
-
 
 def plan_view(plan: Plan, request: RequestId) -> PlanView:
     index, own = next(((i, chunk[1:]) for i, chunk in enumerate(plan.chunks) if chunk[0] == request), (-1, None))
@@ -260,15 +239,12 @@ def plan_view(plan: Plan, request: RequestId) -> PlanView:
 def slowest(trace: Trace) -> RequestId:
     """The finished request with the highest latency."""
     arrived: dict[RequestId, float] = {}
-    worst: tuple[float, RequestId] | None = None
+    latencies: dict[RequestId, float] = {}
     for line in trace:
         if isinstance(line, Add):
             arrived.update(dict.fromkeys(line.requests, line.at))
         elif isinstance(line, Token) and line.finish is not None:
-            latency = line.at - arrived.pop(line.request)
-            worst = max(worst or (latency, line.request), (latency, line.request))
-        elif isinstance(line, Finished):
-            arrived.pop(line.request, None)
-    if worst is None:
+            latencies[line.request] = line.at - arrived.pop(line.request)
+    if not latencies:
         raise InvalidConfig(f"{trace.path}: no request finishes in this trace")
-    return worst[1]
+    return max(latencies, key=lambda request: (latencies[request], request))

@@ -5,21 +5,25 @@
     preempted  requests that wait to come back, on as many tracks as were ever needed at once
     counters   waiting, running, blocks in use
 
-Open the file at https://ui.perfetto.dev or chrome://tracing. Knows only what the trace says.
+Open the file at https://ui.perfetto.dev or chrome://tracing. Knows only what the trace says. A request's phase gives it
+its track; the slices inside are its share of steps, named by the tokens they computed rather than by phases.
 """
 
 import heapq
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
-from chairlift.core.events import Admitted, Finished, Forked, Preempted, Token
+from chairlift.core.events import Event, Token
 from chairlift.core.ids import RequestId
-from chairlift.telemetry.lines import AbortLine, Add, AnyLine, Commit, Fail, Plan, RollBack
+from chairlift.telemetry.lines import AbortLine, Add, AnyLine, Arrive, Commit, Elsewhere, Fail, Leave, Plan, RollBack
+from chairlift.telemetry.phases import OVER, PREEMPTED, QUEUED, SWAPPED, after
 from chairlift.telemetry.trace import Trace
 
 _STEPS, _RUNNING, _PREEMPTED, _COUNTERS = range(1, 5)
+_PROCESSES = {QUEUED: None, PREEMPTED: _PREEMPTED, SWAPPED: _PREEMPTED, OVER: None}  # others: the running set
 _NAMES = {_STEPS: "steps", _RUNNING: "running set", _PREEMPTED: "preempted", _COUNTERS: "counters"}
 
 Entry = dict[str, Any]
@@ -47,28 +51,12 @@ def render(trace: Trace) -> Iterator[bytes]:
     yield b"\n]}\n"
 
 
-class _Tracks:
-    """Gives each request the lowest free track."""
+class _Stay(NamedTuple):
+    """A request on a track."""
 
-    def __init__(self, process: int) -> None:
-        self._process = process
-        self._free: list[int] = []
-        self._num = 0
-        self.open: dict[RequestId, tuple[int, float]] = {}  # track, since
-
-    def enter(self, request: RequestId, at: float) -> None:
-        if request in self.open:
-            return
-        if not self._free:
-            self._num += 1
-            self._free.append(self._num)
-        self.open[request] = heapq.heappop(self._free), at
-
-    def leave(self, request: RequestId, at: float) -> Iterator[Entry]:
-        if request in self.open:
-            track, since = self.open.pop(request)
-            heapq.heappush(self._free, track)
-            yield _slice(self._process, track, f"request {request}", since, at)
+    process: int
+    track: int
+    since: float
 
 
 class _Run(NamedTuple):
@@ -83,8 +71,9 @@ class _Run(NamedTuple):
 class _Converter:
     def __init__(self) -> None:
         self._now = 0.0
-        self._running = _Tracks(_RUNNING)
-        self._preempted = _Tracks(_PREEMPTED)
+        self._stays: dict[RequestId, _Stay] = {}
+        self._free: dict[int, list[int]] = {_RUNNING: [], _PREEMPTED: []}  # tracks
+        self._new = {_RUNNING: itertools.count(1), _PREEMPTED: itertools.count(1)}
         self._prompts: dict[RequestId, int] = {}
         self._searches: dict[RequestId, list[RequestId]] = {}  # members end together, and some without an event
         self._plans: dict[int, Plan] = {}
@@ -107,22 +96,36 @@ class _Converter:
                 yield from self._step(line.step, line.at, {})
             case RollBack():
                 del self._plans[line.step]
-            case Admitted() | Forked():
-                yield from self._preempted.leave(line.request, line.at)
-                self._running.enter(line.request, line.at)
-            case Preempted():
-                yield from self._leave_running(line.request, line.at)
-                self._preempted.enter(line.request, line.at)
-            case Finished() | AbortLine():
-                yield from self._end(line.request, line.at)
-            case Token() if line.finish is not None:
-                for request in self._searches.get(line.request, [line.request]):
-                    yield from self._end(request, line.at)
+            case Leave() | Arrive() | Elsewhere():
+                pass
+            case _:
+                yield from self._event(line)
 
     def end(self) -> Iterator[Entry]:
         """Shows open requests up to the last line."""
-        for request in [*self._running.open, *self._preempted.open]:
-            yield from self._end(request, self._now)
+        for request in sorted(self._stays, key=lambda request: self._stays[request].process):
+            yield from self._move(request, None, self._now)
+
+    def _event(self, line: Event | AbortLine) -> Iterator[Entry]:
+        phase = after("", line)
+        members = self._searches.get(line.request) if isinstance(line, Token) else None
+        for request in members or [line.request] if phase else ():
+            yield from self._move(request, _PROCESSES.get(phase, _RUNNING), line.at)
+            if phase == OVER:
+                self._prompts.pop(request, None)
+                self._searches.pop(request, None)
+
+    def _move(self, request: RequestId, process: int | None, at: float) -> Iterator[Entry]:
+        """Leaves its track for the lowest free one of a process, if any."""
+        stay = self._stays.get(request)
+        if stay is not None and stay.process != process:
+            yield from self._end_run(request)
+            del self._stays[request]
+            heapq.heappush(self._free[stay.process], stay.track)
+            yield _slice(stay.process, stay.track, f"request {request}", stay.since, at)
+        if process is not None and request not in self._stays:
+            free = self._free[process]
+            self._stays[request] = _Stay(process, heapq.heappop(free) if free else next(self._new[process]), at)
 
     def _plan(self, line: Plan) -> Iterator[Entry]:
         if line.step is not None:
@@ -143,7 +146,8 @@ class _Converter:
             swapped_out=plan.num_swap_outs, swapped_in=plan.num_swap_ins,
         )  # fmt: skip
         for index, (request, first, count) in enumerate(plan.chunks):
-            if request not in self._running.open:  # aborted meanwhile
+            stay = self._stays.get(request)
+            if stay is None or stay.process != _RUNNING:  # aborted meanwhile
                 continue
             end = first + count - len(plan.drafts.get(request, ()))
             is_prompt = end <= self._prompts[request]
@@ -151,7 +155,7 @@ class _Converter:
                 yield from self._decode(request, step, start, at, 1 + len(more.get(request, ())))
             else:
                 what = "prompt" if is_prompt else "again"
-                yield _slice(_RUNNING, self._running.open[request][0], f"{what} {first}-{end}", start, at)
+                yield _slice(_RUNNING, stay.track, f"{what} {first}-{end}", start, at)
 
     def _decode(self, request: RequestId, step: int, start: float, at: float, num_tokens: int) -> Iterator[Entry]:
         """A step without this request ends its run, so that it shows as a gap."""
@@ -164,18 +168,7 @@ class _Converter:
     def _end_run(self, request: RequestId) -> Iterator[Entry]:
         run = self._runs.pop(request, None)
         if run is not None:
-            track, _ = self._running.open[request]
-            yield _slice(_RUNNING, track, f"decode {run.num_tokens}", run.first, run.last)
-
-    def _leave_running(self, request: RequestId, at: float) -> Iterator[Entry]:
-        yield from self._end_run(request)
-        yield from self._running.leave(request, at)
-
-    def _end(self, request: RequestId, at: float) -> Iterator[Entry]:
-        yield from self._leave_running(request, at)
-        yield from self._preempted.leave(request, at)
-        self._prompts.pop(request, None)
-        self._searches.pop(request, None)
+            yield _slice(_RUNNING, self._stays[request].track, f"decode {run.num_tokens}", run.first, run.last)
 
 
 def _slice(process: int, track: int, name: str, start: float, end: float, **args: Any) -> Entry:

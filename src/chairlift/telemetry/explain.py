@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from chairlift.core.ids import RequestId
-from chairlift.telemetry.breakdown import DECODE, PREEMPTED, PROMPT, QUEUED, RECOMPUTED, SKIPPED, Breakdown, RequestStep
+from chairlift.telemetry.breakdown import Breakdown, RequestStep
+from chairlift.telemetry.phases import DECODE, PREEMPTED, PROMPT, QUEUED, RECOMPUTED, SKIPPED
 
 _ORDER = (QUEUED, PROMPT, DECODE, SKIPPED, PREEMPTED, RECOMPUTED)
 _NAMED = 6  # requests that are named rather than counted

@@ -2,6 +2,7 @@
 
 Always: memory grows with live requests and users, plus thirty-two bytes for each finished request. Only requests of
 `added` count, without the extra members of beam searches. Knows nothing of clocks: every time comes with an event.
+Of a request's phases it takes whether it waits: latencies run from a client's sending, and steps may be told in bulk.
 """
 
 import math
@@ -15,6 +16,7 @@ from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.pool import BlockPool
 from chairlift.core.scheduling.steady import Skipped
 from chairlift.telemetry import report
+from chairlift.telemetry.phases import WAITS, after
 from chairlift.telemetry.report import Latencies, Level, Report, Slo, Spread, UserShare
 
 
@@ -165,14 +167,12 @@ class Timeline:
             self._num_swapped += event.is_swapped
         if live is None:
             return
+        if phase := after("", event):
+            self._set_waiting(live, phase in WAITS, event.at)
         match event:
-            case Admitted() | Forked():
-                if math.isnan(live.admitted):
-                    live.admitted = event.at
-                    self._num_cached += event.num_cached if isinstance(event, Admitted) else 0
-                self._set_waiting(live, False, event.at)
-            case Preempted():
-                self._set_waiting(live, True, event.at)
+            case Admitted() | Forked() if math.isnan(live.admitted):
+                live.admitted = event.at
+                self._num_cached += event.num_cached if isinstance(event, Admitted) else 0
             case Computed():
                 if self._num_waiting_users > 1 and live.user.num_waiting:
                     live.user.competing_tokens += event.num_tokens
@@ -180,7 +180,6 @@ class Timeline:
                 self._num_aborted += event.finish is FinishReason.ABORT
                 self._num_moved += event.finish is FinishReason.MOVED
                 self._num_failed += event.finish not in (FinishReason.ABORT, FinishReason.MOVED)
-                self._set_waiting(live, False, event.at)
                 del self._live[event.request]
 
     def _finish(self, request: RequestId, live: _Live) -> None:

@@ -10,9 +10,10 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.policies.rankings import LongestFirst
 from chairlift.core.scheduling.preemption import Preemption
-from chairlift.telemetry.breakdown import DECODE, PREEMPTED, PROMPT, QUEUED, RECOMPUTED, break_down, slowest
+from chairlift.telemetry.breakdown import break_down, slowest
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.lines import Add
+from chairlift.telemetry.phases import DECODE, PREEMPTED, PROMPT, QUEUED, RECOMPUTED
 from fakes.drafts import RandomDrafter
 from fakes.full_world import full_world
 from fakes.requests import make_request, make_samples

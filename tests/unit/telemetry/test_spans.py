@@ -130,9 +130,9 @@ def test_without_the_packages_the_error_says_what_to_install(monkeypatch: pytest
     [
         ([], None, []),
         ([("queued", 1.0)], None, [Phase("queue", 1, 9)]),
-        ([("queued", 1.0), ("admitted", 2.0)], None, [Phase("queue", 1, 2), Phase("prefill", 2, 9)]),
+        ([("queued", 1.0), ("prompt", 2.0)], None, [Phase("queue", 1, 2), Phase("prefill", 2, 9)]),
         (
-            [("queued", 1.0), ("admitted", 2.0), ("preempted", 5.0), ("admitted", 6.0), ("preempted", 8.0)],
+            [("queued", 1.0), ("prompt", 2.0), ("preempted", 5.0), ("prompt", 6.0), ("preempted", 8.0)],
             3.0,
             [
                 Phase("queue", 1, 2),

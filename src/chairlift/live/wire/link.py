@@ -182,9 +182,7 @@ def _on_our_clock(step: messages.Step, ahead_s: float) -> messages.Step:
     if not any(output.marks for output in step.outputs):
         return step
     outputs = [
-        msgspec.structs.replace(each, marks=[(change, at - ahead_s) for change, at in each.marks])
-        if each.marks
-        else each
+        msgspec.structs.replace(each, marks=[(phase, at - ahead_s) for phase, at in each.marks]) if each.marks else each
         for each in step.outputs
     ]
     return msgspec.structs.replace(step, outputs=outputs)

@@ -22,9 +22,7 @@ from chairlift.core.events import (
     Exported,
     Finished,
     Forked,
-    Preempted,
     PromptScored,
-    Queued,
     RuleFailed,
     Shrunk,
     Token,
@@ -37,11 +35,8 @@ from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.moving.moves import Moves
 from chairlift.live.wire.messages import Abort, Move, Output, Submit, resumed, with_scored_prompt
 from chairlift.live.wire.recipients import FrontEnd, Recipient, Recipients
-from chairlift.telemetry.phases import Change, Mark
+from chairlift.telemetry.phases import OVER, Mark, after
 
-_CHANGES: dict[type[Event], Change] = {
-    Queued: "queued", Admitted: "admitted", Forked: "admitted", Preempted: "preempted",
-}  # fmt: skip
 _draw_seed = partial(secrets.randbits, 64)
 _log = logging.getLogger(__name__)
 
@@ -235,8 +230,8 @@ class Switchboard:
                 finish = event.finish.value
                 self._forget(event.request)
             return Output(recipient.key, recipient.sample, event.token, finish, event.score, recipient.num_cached or 0)
-        if recipient.marks is not None and type(event) in _CHANGES:
-            recipient.marks.append((_CHANGES[type(event)], event.at))
+        if recipient.marks is not None and (phase := after("", event)) not in ("", OVER):
+            recipient.marks.append((phase, event.at))
         if isinstance(event, Admitted | Forked):
             self._not_waiting(recipient)
             if recipient.num_cached is None:

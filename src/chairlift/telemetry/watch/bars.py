@@ -1,8 +1,8 @@
 """Requests as bars of the live page's timeline, and which of them are shown.
 
-A bar is a row of spans without gaps: q queued, p a chunk of its prompt, d decoding, o preempted, a a chunk computed
-again. Always: at most `MAX_SHOWN` requests are shown, chosen by their order of arrival alone, so that slow and quick
-ones have the same chance.
+A bar is a row of spans without gaps, a letter for each phase; a prompt has a span for each chunk. Always: at most
+`MAX_SHOWN` requests are shown, chosen by their order of arrival alone, so that slow and quick ones have the same
+chance.
 """
 
 from collections.abc import Iterator
@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from chairlift.core.events import Admitted, Computed, Event, Forked, Preempted
+from chairlift.core.events import Admitted, Event, Queued
 from chairlift.core.ids import RequestId
 from chairlift.core.request import Progress
+from chairlift.telemetry.phases import DECODE, OVER, PREEMPTED, PROMPT, QUEUED, RECOMPUTED, SWAPPED, after
 
 MAX_SHOWN = 200
 MAX_SPANS = 48
 KEEP_S = 120.0  # after their end
-QUEUED, PROMPT, DECODE, PREEMPTED, RECOMPUTED = "q", "p", "d", "o", "a"
+_LETTERS = {QUEUED: "q", PROMPT: "p", DECODE: "d", PREEMPTED: "o", SWAPPED: "o", RECOMPUTED: "a", OVER: ""}
 
 
 class Bar(NamedTuple):
@@ -31,8 +32,8 @@ class Bar(NamedTuple):
     first: float | None
     end: float | None
     finish: str
-    state: str  # of the open span; empty: none is open
-    spans: list[tuple[str, float]]  # what, until when
+    state: str  # letter of the open span; empty: none is open
+    spans: list[tuple[str, float]]  # letter, until when
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +49,6 @@ class BarRow:
     first: float | None = None
     end: float | None = None
     finish: str = ""
-    is_swapped: bool = False  # at its last preemption
     is_new: bool = True  # changed since it was last shown
     number: int = 0
 
@@ -58,20 +58,10 @@ class BarRow:
         return self.progress.num_output - len(self.progress.request.output)
 
     def take(self, event: Event) -> None:
-        match event:
-            case Admitted() | Forked():
-                is_back = self.state == PREEMPTED and self.is_swapped  # with its blocks
-                again = RECOMPUTED if self.state == PREEMPTED else PROMPT
-                self._cut(event.at, DECODE if is_back or isinstance(event, Forked) else again)
-                if isinstance(event, Admitted) and not self.num_cached:
-                    self.num_cached = event.num_cached
-            case Preempted():
-                self._cut(event.at, PREEMPTED)
-                self.is_swapped = event.is_swapped
-            case Computed():
-                # Done when all tokens known then are computed: one has come since, or is the next step's.
-                is_done = event.start + event.num_tokens >= len(self.progress.tokens) - 1
-                self._cut(event.at, DECODE if is_done else self.state)
+        if isinstance(event, Admitted):
+            self.num_cached = self.num_cached or event.num_cached
+        if not isinstance(event, Queued):
+            self._cut(event.at, after(self.state, event, len(self.progress.tokens)))
 
     def begin(self, at: float) -> None:
         """Its first token came."""
@@ -80,7 +70,7 @@ class BarRow:
             self._cut(at, DECODE)
 
     def close(self, at: float, finish: str) -> None:
-        self._cut(at, "")
+        self._cut(at, OVER)
         self.end, self.finish = at, finish
 
     def _cut(self, at: float, then: str) -> None:
@@ -88,14 +78,14 @@ class BarRow:
         self.is_new = True
         if len(self.spans) >= MAX_SPANS:  # a very long prompt: two of its chunks become one
             del self.spans[next((i for i, (one, two) in enumerate(pairwise(self.spans)) if one[0] == two[0]), 0)]
-        self.spans.append((self.state, round(at, 4)))
+        self.spans.append((_LETTERS[self.state], round(at, 4)))
         self.state = then
 
     def bar(self) -> Bar:
         request = self.progress.request
         lengths = len(request.prompt), self.num_output, self.num_cached
         times = round(self.progress.arrival, 4), self.first, self.end
-        return Bar(request.id, *lengths, *times, self.finish, self.state, self.spans)
+        return Bar(request.id, *lengths, *times, self.finish, _LETTERS[self.state], self.spans)
 
 
 class ShownRows:

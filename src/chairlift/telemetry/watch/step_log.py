@@ -16,7 +16,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
 from chairlift.telemetry.breakdown import Breakdown, BreakdownBuilder, PlanView
-from chairlift.telemetry.lines import AbortLine, Add, Commit, Fail, RollBack
+from chairlift.telemetry.lines import AbortLine, Add, Fail, RollBack
 from chairlift.telemetry.watch.bars import BarRow
 
 MAX_RECORDS = 60_000
@@ -117,10 +117,10 @@ class _LogReader:
                 self.builder.see(PlanView(record.at, record.step, None, False, 0, 0, 0, 0, 0))
             elif plan is not None and isinstance(record, RollBack):
                 self._roll_back(plan)
-            if isinstance(record, CommitRecord):
-                self.builder.take(Commit(at=record.at, step=record.step, tokens=[]))
-            else:
+            if isinstance(record, RollBack):
                 self.builder.take(record)
+            else:
+                self.builder.end_step(record.step, record.at)
         elif record.request == self._id:
             self._own(record)
         elif self._is_waiting:

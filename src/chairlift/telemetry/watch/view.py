@@ -20,8 +20,9 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.device import DeviceUse
 from chairlift.telemetry.explain import headline, parts, sentences
 from chairlift.telemetry.lines import AbortLine, Fail, RollBack
+from chairlift.telemetry.phases import DECODE, PREEMPTED, QUEUED, SWAPPED
 from chairlift.telemetry.stopwatch import Stopwatch
-from chairlift.telemetry.watch.bars import DECODE, PREEMPTED, QUEUED, Bar, BarRow, ShownRows
+from chairlift.telemetry.watch.bars import Bar, BarRow, ShownRows
 from chairlift.telemetry.watch.blocks import draw
 from chairlift.telemetry.watch.sliding import Sliding
 from chairlift.telemetry.watch.step_log import CommitRecord, StepLog, break_down
@@ -153,7 +154,7 @@ class View:
         row.take(event)
         if isinstance(event, Admitted) and row.first is None:
             self._sums.cached_tokens += event.num_cached
-        if row.first is None and row.state in (DECODE, PREEMPTED):
+        if row.first is None and row.state in (DECODE, PREEMPTED, SWAPPED):
             self._fresh[event.request] = row
 
     def _hold(self, record: CommitRecord | Fail | None) -> None:

@@ -32,7 +32,7 @@ def test_a_traced_request_hears_with_its_first_token_how_it_got_there() -> None:
     outputs = drive(switchboard)
     first, *others = [output for output in outputs if output.key == 1]
     assert first.marks is not None
-    assert [change for change, _ in first.marks] == ["queued", "admitted"]
+    assert [phase for phase, _ in first.marks] == ["queued", "prompt"]
     assert first.marks[0][1] <= first.marks[1][1]
     assert all(output.marks is None for output in [*others, *(o for o in outputs if o.key == 2)])
 
@@ -41,9 +41,9 @@ def test_a_preemption_is_heard_of_with_the_next_token() -> None:
     switchboard = ledger_switchboard(num_blocks=8, max_model_len=32)
     for key in (1, 2):
         submit(switchboard, key, list(range(10 * key, 10 * key + 10)), 12, is_traced=True)
-    heard = [change for output in drive(switchboard) for change, _ in output.marks or ()]
+    heard = [phase for output in drive(switchboard) for phase, _ in output.marks or ()]
     assert heard.count("preempted") >= 1
-    assert heard.count("admitted") == heard.count("preempted") + heard.count("queued") == heard.count("preempted") + 2
+    assert heard.count("prompt") == heard.count("preempted") + heard.count("queued") == heard.count("preempted") + 2
 
 
 def test_the_engine_logs_a_request_that_failed_under_its_id(caplog: pytest.LogCaptureFixture) -> None:

@@ -273,7 +273,7 @@ async def test_a_request_is_traced_with_what_became_of_it_in_the_engine(
         spans = Spans(got.url, {"service.name": "chairlift"}, lambda outcome, count: None)
         world = HttpWorld(request_log=RequestLog(model="small", spans=spans))
         now = time.monotonic()
-        world.client.marks = [("queued", now), ("admitted", now), ("preempted", now), ("admitted", now)]
+        world.client.marks = [("queued", now), ("prompt", now), ("preempted", now), ("prompt", now)]
         trace = "0af7651916cd43dd8448eb211c80319c"
         headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01", "X-Request-Id": "my-id"}
         async with world.http() as http:
