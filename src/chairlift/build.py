@@ -34,8 +34,7 @@ from chairlift.live.wire.messages import EngineInfo
 from chairlift.live.wire.recipients import Recipients
 from chairlift.live.wire.switchboard import Switchboard
 from chairlift.models.adapters.adapter import read_adapter
-from chairlift.models.embedding.find import load_for_task
-from chairlift.models.embedding.serve import for_embedding
+from chairlift.models.embedding.find import for_embedding, load_for_task
 from chairlift.models.files import hub
 from chairlift.models.source import Source, find_source
 from chairlift.models.spec import ModelConfig, SamplingDefaults

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.lab.workload.encoder import PromptEncoder
+from chairlift.lab.workload.item import PromptEncoder
 
 
 def encode(text: str) -> list[int]:

@@ -82,8 +82,8 @@ def test_its_operations_give_what_the_plain_ones_give(monkeypatch: pytest.Monkey
     import fakes.mindspore_world  # noqa: F401  starts it
     from chairlift.runner.mindspore import ascend
     from chairlift.runner.mindspore.attention import PlainAttention
-    from chairlift.runner.mindspore.crossing import put
     from chairlift.runner.mindspore.kv_cache import MindSporeCache
+    from chairlift.runner.mindspore.weight import put
 
     monkeypatch.setattr(ascend, "_store", stored)
     monkeypatch.setattr(ascend, "PagedAttention", Paged)

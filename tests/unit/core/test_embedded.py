@@ -12,7 +12,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.policies.in_turn import InTurn
+from chairlift.core.policies.fair_share import InTurn
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from fakes.clocks import CountingClock

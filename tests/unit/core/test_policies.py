@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.ids import RequestId
-from chairlift.core.policies.fair_share import FairShare
-from chairlift.core.policies.in_turn import InTurn
+from chairlift.core.policies.fair_share import FairShare, InTurn
 from chairlift.core.policies.known import POLICIES
 from chairlift.core.policies.longest_prefix import LongestPrefix
 from chairlift.core.policies.rankings import Deadline, Fcfs, LongestFirst, Priority, Ranked, ShortestFirst

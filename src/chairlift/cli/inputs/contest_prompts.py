@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from chairlift.cli.inputs.flags import parsed, warn
 from chairlift.cli.inputs.tokenizer import encoder_by
 from chairlift.config.options.values import whole
-from chairlift.lab.workload.encoder import OUTPUT_TOKENS
+from chairlift.lab.workload.item import OUTPUT_TOKENS
 
 if TYPE_CHECKING:
     from chairlift.build import ResolvedModel

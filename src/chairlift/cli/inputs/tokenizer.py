@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from chairlift.lab.workload.encoder import PromptEncoder
-    from chairlift.lab.workload.item import Message
+    from chairlift.lab.workload.item import Message, PromptEncoder
     from chairlift.text.tokenizer import Tokenizer
 
 
@@ -38,7 +37,7 @@ def encoder_by(load: "Callable[[], Tokenizer]", output_tokens: int) -> "Callable
 
     @cache
     def load_encoder() -> "PromptEncoder":
-        from chairlift.lab.workload.encoder import PromptEncoder
+        from chairlift.lab.workload.item import PromptEncoder
         from chairlift.text.chat import render
 
         tokenizer = load()

@@ -8,7 +8,7 @@ from chairlift.cli.inputs.flags import parsed, positive
 from chairlift.cli.inputs.tokenizer import add_tokenizer_flag, encoder_by, tokenizer_at
 from chairlift.config.options.values import whole
 from chairlift.core.errors import InvalidConfig
-from chairlift.lab.workload.encoder import OUTPUT_TOKENS
+from chairlift.lab.workload.item import OUTPUT_TOKENS
 
 if TYPE_CHECKING:
     from chairlift.lab.sim.profile import Profile

@@ -20,7 +20,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policy import Admission, Policy, Prefill
 from chairlift.core.prefill import WaitAfterPreempt
-from chairlift.core.routing import trial as routing_trial
+from chairlift.core.routing import routing
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.rules import ROUTERS
 from chairlift.core.scheduling import trial as scheduling_trial
@@ -47,7 +47,7 @@ RULE_KINDS = {
         ),
         RuleKind("prefill", "which prompts may enter a step", Prefill, PREFILLS),
         RuleKind("admission", "whether memory allows the next request", Admission, ADMISSIONS),
-        RuleKind("router", "which replica a request goes to", Router, ROUTERS, routing_trial.failure),
+        RuleKind("router", "which replica a request goes to", Router, ROUTERS, routing.failure),
     )
 }
 

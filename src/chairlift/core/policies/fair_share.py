@@ -111,3 +111,17 @@ class FairShare(Policy):
     def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
         """The newest request of the most served user."""
         return max(running, key=lambda s: (self._served.get(self.owner(s), 0.0), s.arrival, s.id)).id
+
+
+class InTurn(FairShare):
+    """Each body (`Attributes.group`) in the place of a user, with the weight of its user's key: one with many inputs
+    does not hold up those with few. Requests of one body are served in order."""
+
+    skips_steady = True
+
+    def owner(self, view: RequestView) -> str:
+        attributes = view.request.attributes
+        return attributes.group or attributes.user
+
+    def served_elsewhere(self, services: Sequence[Service]) -> None:
+        """Nothing: a body is in one replica."""

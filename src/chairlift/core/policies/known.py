@@ -1,8 +1,7 @@
 """Every scheduling rule by the name that chooses it."""
 
 from chairlift.core.admission import Peak, PromptFits, Reserve
-from chairlift.core.policies.fair_share import FairShare
-from chairlift.core.policies.in_turn import InTurn
+from chairlift.core.policies.fair_share import FairShare, InTurn
 from chairlift.core.policies.longest_prefix import LongestPrefix
 from chairlift.core.policies.mlfq import Mlfq
 from chairlift.core.policies.rankings import Deadline, Fcfs, LongestFirst, Priority, ShortestFirst

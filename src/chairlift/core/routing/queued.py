@@ -1,6 +1,6 @@
 """How much an engine has still to compute before its requests decode: the queue that a new request waits for.
 
-In tokens, long prompts counting for more (`work.py`).
+In tokens, long prompts counting for more (`work` in `replicas.py`).
 """
 
 from collections.abc import Container, Sequence

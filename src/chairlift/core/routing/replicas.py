@@ -9,6 +9,7 @@ What computing a text takes, in tokens of a short one: attention makes the token
 import heapq
 import math
 import random
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -136,3 +137,35 @@ _CONTEXT = 32_768  # tokens; there a token takes twice as long as at the beginni
 def work(num_tokens: int) -> int:
     """Of the first tokens of a text; the difference of two is that of the tokens between."""
     return num_tokens + num_tokens * num_tokens // (2 * _CONTEXT)
+
+
+_MAX_ADAPTERS = 10_000
+_BUSIER_TOKENS = 2048  # of load that reading and keeping another copy of an adapter is worth
+
+
+class AdapterHomes:
+    """Which replicas have read an adapter: a request goes to one of these, unless they are much busier than another.
+    Known from the requests that were sent: a replica that has forgotten one meanwhile reads it again."""
+
+    def __init__(self) -> None:
+        self._homes: OrderedDict[int, int] = OrderedDict()  # bits of replicas, least recently used first
+
+    def add(self, adapter: int, replica: int) -> None:
+        self._homes[adapter] = self._homes.get(adapter, 0) | 1 << replica
+        self._homes.move_to_end(adapter)
+        if len(self._homes) > _MAX_ADAPTERS:
+            self._homes.popitem(last=False)
+
+    def clear(self, replica: int) -> None:
+        """Another engine takes its place."""
+        for adapter in self._homes:
+            self._homes[adapter] &= ~(1 << replica)
+
+    def among(self, adapter: int, among: int, replicas: Replicas) -> int:
+        """Those of `among` that have the adapter, if they are not much busier than the others; else all."""
+        homes = self._homes.get(adapter, 0) & among
+        if not homes or homes == among:
+            return among
+        least = min(replicas.load(replica) for replica in members(among))
+        near = [replica for replica in members(homes) if replicas.load(replica) <= least + _BUSIER_TOKENS]
+        return sum(1 << replica for replica in near) or among

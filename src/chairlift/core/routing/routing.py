@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from chairlift.core.packed import packed
-from chairlift.core.routing.adapter_homes import AdapterHomes
 from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
-from chairlift.core.routing.replicas import Replicas, work
+from chairlift.core.routing.replicas import AdapterHomes, Replicas, work
 from chairlift.core.routing.router import Asked, Router
 from chairlift.core.routing.rules import LeastLoaded
 
@@ -127,3 +126,20 @@ class Routing:
         self._versions[replica] = everything.version
         self.replicas.prefixes.clear(replica)
         self.replicas.prefixes.publish(replica, everything.published)
+
+
+_SPAN = 2
+
+
+def failure(router: Router) -> str | None:
+    """What goes wrong with this rule on a handful of requests, or None. Rules keep state, so it cannot be used
+    afterwards."""
+    routing = Routing(router, count=4, span=_SPAN)
+    for replica in range(3):
+        routing.begin(replica)
+    for i in range(16):
+        if i == 8:
+            routing.end(1)
+        routing.route((i % 3,) * (1 + i % 7), "", ("", "a", "b")[i % 3], routing.replicas.open)
+        routing.tell(2, 10 * i, i, i // 4)
+    return routing.failures[0] if routing.failures else None

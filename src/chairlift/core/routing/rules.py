@@ -37,7 +37,7 @@ class Prefix(Router):
 
         time to the first token ~ the replica's load + the prompt's work - weight x work of what is cached
 
-    Work is in tokens (`work.py`); replicas of a server are alike, so it compares as seconds do. A prefix outweighs
+    Work is in tokens (`work`); replicas of a server are alike, so it compares as seconds do. A prefix outweighs
     `weight` times as much of a queue and no more: a replica that all want is left when waiting there costs more
     than computing elsewhere. Of equal ones the replica that has more of the prompt is taken, so requests with one
     prefix stay together.

@@ -14,7 +14,6 @@ from pathlib import Path
 from chairlift.config.options.values import did_you_mean
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.lab.workload import lengths
-from chairlift.lab.workload.encoder import no_encoder
 from chairlift.lab.workload.fields import Row
 from chairlift.lab.workload.formats import (
     ALPACA,
@@ -28,7 +27,7 @@ from chairlift.lab.workload.formats import (
     FileFormat,
     LoadEncoder,
 )
-from chairlift.lab.workload.item import Item
+from chairlift.lab.workload.item import Item, no_encoder
 from chairlift.lab.workload.table_rows import bad_row, rows
 
 FORMATS = (LENGTHS, MOONCAKE, AZURE, BURSTGPT, SHAREGPT, ALPACA, CHATS, PROMPTS)

@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from chairlift.core.attributes import Attributes
-from chairlift.lab.workload.encoder import PromptEncoder
 from chairlift.lab.workload.fields import Row, hash_ids, length, seconds, shown, text
-from chairlift.lab.workload.item import Item
+from chairlift.lab.workload.item import Item, PromptEncoder
 
 LoadEncoder = Callable[[], PromptEncoder]  # loaded when the first text comes
 

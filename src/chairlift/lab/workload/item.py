@@ -1,10 +1,12 @@
-"""One request of a workload: its lengths, arrival and attributes, and its prompt where one was written."""
+"""One request of a workload: its lengths, arrival and attributes, and its prompt where one was written; and what makes
+lengths of written prompts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
+from chairlift.core.errors import InvalidConfig
 
 Message = Mapping[str, Any]
 HASH_BLOCK = 512  # prompt tokens per hash id in a file
@@ -20,3 +22,19 @@ class Item:
     attributes: Attributes = NO_ATTRIBUTES
     prompt: str | tuple[Message, ...] | None = None  # the text or the chat; None: synthetic
     tokens: tuple[int, ...] = ()  # of a written prompt, `prompt_tokens` of them
+
+
+OUTPUT_TOKENS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEncoder:
+    """A tokenizer, as functions, and a default length for answers."""
+
+    encode: Callable[[str], Sequence[int]]  # without special tokens
+    encode_chat: Callable[[Sequence[Message]], Sequence[int]]
+    output_tokens: int = OUTPUT_TOKENS  # of an answer without a recorded length
+
+
+def no_encoder() -> PromptEncoder:
+    raise InvalidConfig("the prompts of this workload are texts, which only a tokenizer can count")

@@ -1,7 +1,8 @@
 """What a model is served for: text, vectors or scores, by its files and by what the user asks.
 
 An encoder makes vectors, one with a classification head scores. A decoder makes text, unless files of
-sentence-transformers lie beside it or the user asks for something else.
+sentence-transformers lie beside it or the user asks for something else. Settings that mean nothing for vectors and
+scores are refused or changed here.
 """
 
 import json
@@ -159,3 +160,26 @@ def _tokenizer_limit(source: Source) -> int:
     except (OSError, ValueError, KeyError, TypeError):
         return _ENOUGH
     return limit if type(limit) is int and 0 < limit < _ENOUGH else _ENOUGH
+
+
+_FIRST_COME, _IN_TURN = "fcfs", "in-turn"
+_BY_PREFIX, _BY_LOAD = "prefix", "least-loaded"
+
+
+def for_embedding(settings: Settings) -> Settings:
+    """Those of a model that makes vectors or scores."""
+    if settings.roles is not None:
+        raise InvalidConfig("roles: a model that makes vectors or scores has no decodes; leave --roles out")
+    if settings.has_adapters:
+        raise InvalidConfig(
+            "lora: adapters are for models that make text; leave --lora, --lora-dir and enable_lora out"
+        )
+    return replace(
+        settings,
+        prefix_cache=False,  # every position of an input sees the whole of it
+        move_kv="off",
+        preemption="recompute",
+        host_memory=None,
+        policy=_IN_TURN if settings.policy == _FIRST_COME else settings.policy,
+        router=_BY_LOAD if settings.router == _BY_PREFIX else settings.router,
+    )

@@ -15,7 +15,7 @@ from mindspore.ops.auto_generate import PagedAttention, ReshapeAndCache
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.spec import AttentionSpec
-from chairlift.runner.mindspore.crossing import put
+from chairlift.runner.mindspore.weight import put
 from chairlift.runner.ops import Batch
 
 _store = ReshapeAndCache()

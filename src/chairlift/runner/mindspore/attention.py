@@ -17,7 +17,7 @@ from mindspore import ops
 from numpy.typing import NDArray
 
 from chairlift.models.spec import AttentionSpec
-from chairlift.runner.mindspore.crossing import put
+from chairlift.runner.mindspore.weight import put
 from chairlift.runner.ops import Batch
 
 _MAX_GATHERED = 1 << 26  # values of keys that decodes gather at once

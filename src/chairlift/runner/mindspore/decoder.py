@@ -12,10 +12,9 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from chairlift.models.spec import AttentionSpec
-from chairlift.runner.mindspore.crossing import to_mindspore, to_torch
 from chairlift.runner.mindspore.kv_cache import MindSporeCache
 from chairlift.runner.mindspore.layer import make_after, make_before, rms_norm
-from chairlift.runner.mindspore.weight import MindSporeWeight
+from chairlift.runner.mindspore.weight import MindSporeWeight, to_mindspore, to_torch
 from chairlift.runner.model import Decoder, Layer, OnLayer, nothing
 from chairlift.runner.ops import Batch, Norm
 

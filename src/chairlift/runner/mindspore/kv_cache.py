@@ -12,7 +12,7 @@ from mindspore import Parameter, ops
 from numpy.typing import DTypeLike, NDArray
 
 from chairlift.runner.kv_cache import Moves
-from chairlift.runner.mindspore.crossing import put
+from chairlift.runner.mindspore.weight import put
 
 _update = ops.ScatterUpdate()
 

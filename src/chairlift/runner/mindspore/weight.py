@@ -1,12 +1,26 @@
-"""A matrix in MindSpore's memory, as the weight of a decoder."""
+"""A matrix in MindSpore's memory, as the weight of a decoder; tensors on their way there and back, on a CPU without a
+copy."""
 
 from typing import Any
 
+import mindspore as ms
 import torch
 from mindspore import ops
+from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.runner.mindspore.crossing import put, to_mindspore, to_torch
+
+def put(values: NDArray[Any]) -> Any:
+    return ms.Tensor.from_numpy(values)
+
+
+def to_mindspore(tensor: Tensor) -> Any:
+    return put(tensor.contiguous().numpy())
+
+
+def to_torch(tensor: Any) -> Tensor:
+    return torch.from_numpy(tensor.asnumpy())
+
 
 times = ops.MatMul(transpose_b=True)  # x [T, in], a matrix [out, in] -> [T, out]
 

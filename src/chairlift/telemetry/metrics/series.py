@@ -1,12 +1,38 @@
 """The table of our own series on `/metrics`; docs/metrics.md describes them.
 
 Always: names follow Prometheus' conventions (`_total` for counters; `_seconds`, `_tokens`, `_bytes` as units), and a
-label has few values, whatever clients send.
+label has few values, whatever clients send. Every bound of vLLM's histograms is one of ours too, so that theirs follow
+from ours. Ours are finer, most of all below vLLM's first ones (10 ms between tokens, 300 ms for a request), where small
+models live.
 """
 
 from typing import Literal, NamedTuple
 
-from chairlift.telemetry.metrics import buckets
+VLLM_REQUEST = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
+_FINE = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2)
+
+VLLM_FIRST_TOKEN = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
+)  # fmt: skip
+VLLM_BETWEEN_TOKENS = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80,
+)  # fmt: skip
+VLLM_STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+FIRST_TOKEN = tuple(sorted({*VLLM_FIRST_TOKEN, *_FINE, 0.3, 0.4, 0.6, 1.5, 2, 3, 4, 15, 30, 60, 320, 1280}))
+BETWEEN_TOKENS = tuple(
+    sorted(
+        {*VLLM_BETWEEN_TOKENS, 0.0005, *_FINE[:11], 0.004, 0.006, 0.007, 0.0085, 0.0125, 0.0175, 0.0225, 0.035, 0.06}
+    )
+)
+REQUEST = tuple(sorted({*VLLM_REQUEST, *_FINE, 0.25, 0.4, 0.6, 3, 4, 7.5}))
+STEP_TOKENS = tuple(sorted({*VLLM_STEP_TOKENS, 2, 4, 24, 48, 96, 192, 384, 768, 1536, 3072, 6144, 12288, 32768, 65536}))
+# From 10 microseconds, for planning a small step, to a minute, for a long prompt on a CPU.
+_DECADES = (round(base * 10.0**exponent, 7) for exponent in range(-5, 1) for base in (1, 1.5, 2, 3, 5, 7))
+STEP = (*_DECADES, 10.0, 20.0, 60.0)
+# 1, 2, 5, 10, ... up to a million: longer than any context.
+TOKENS = (*(base * 10**exponent for exponent in range(6) for base in (1, 2, 5)), 10**6)
+
 
 MetricKind = Literal["counter", "gauge", "histogram"]
 
@@ -32,18 +58,18 @@ _FRONT_END = (
     Series("chairlift_connections_refused_total", "counter", "Connections ended below the routes.", ("reason",)),
     Series("chairlift_http_responses_total", "counter", "Responses of every route by status.", ("route", "code")),
     _histogram(
-        "chairlift_time_to_first_token_seconds", buckets.FIRST_TOKEN,
+        "chairlift_time_to_first_token_seconds", FIRST_TOKEN,
         "From a request's arrival to its first token, as the front end sees them.",
     ),
     _histogram(
-        "chairlift_time_per_output_token_seconds", buckets.BETWEEN_TOKENS,
+        "chairlift_time_per_output_token_seconds", BETWEEN_TOKENS,
         "Of a finished request: the time after its first token over the tokens made in it.",
     ),
     _histogram(
-        "chairlift_request_duration_seconds", buckets.REQUEST, "From a finished request's arrival to its last token.",
+        "chairlift_request_duration_seconds", REQUEST, "From a finished request's arrival to its last token.",
     ),
-    _histogram("chairlift_request_prompt_tokens", buckets.TOKENS, "Prompt tokens of a finished request."),
-    _histogram("chairlift_request_generated_tokens", buckets.TOKENS, "Tokens made for a finished request."),
+    _histogram("chairlift_request_prompt_tokens", TOKENS, "Prompt tokens of a finished request."),
+    _histogram("chairlift_request_generated_tokens", TOKENS, "Tokens made for a finished request."),
     Series(
         "chairlift_requests_moved_total", "counter", "Requests that went on in another replica, and why.", ("why", "kv")
     ),
@@ -72,22 +98,22 @@ _ENGINE = (
     Series("chairlift_kv_held_ratio", "gauge", "Share of the cache's KV blocks that are held; 1 is all of it."),
     Series("chairlift_kv_block_size_tokens", "gauge", "Tokens whose keys and values fit a block."),
     _histogram(
-        "chairlift_step_seconds", buckets.STEP, "Time the engine spends on a part of a step, waiting included.", "part",
+        "chairlift_step_seconds", STEP, "Time the engine spends on a part of a step, waiting included.", "part",
     ),
     Series("chairlift_step_busy_seconds_total", "counter", "Time with steps in flight, overlaps counted once."),
     Series(
         "chairlift_steps_late_total", "counter", "Steps that ended before the next was submitted: the device waited."
     ),
-    _histogram("chairlift_step_tokens", buckets.STEP_TOKENS, "Tokens computed in a step."),
+    _histogram("chairlift_step_tokens", STEP_TOKENS, "Tokens computed in a step."),
     _histogram(
-        "chairlift_inter_token_seconds", buckets.BETWEEN_TOKENS, "Between two tokens of a request, for every token.",
+        "chairlift_inter_token_seconds", BETWEEN_TOKENS, "Between two tokens of a request, for every token.",
     ),
     _histogram(
-        "chairlift_queue_seconds", buckets.REQUEST,
+        "chairlift_queue_seconds", REQUEST,
         "From a request's arrival at the engine to its first step, told with its first token.",
     ),
-    _histogram("chairlift_prefill_seconds", buckets.REQUEST, "From a request's first step to its first token."),
-    _histogram("chairlift_decode_seconds", buckets.REQUEST, "From a request's first token to its last."),
+    _histogram("chairlift_prefill_seconds", REQUEST, "From a request's first step to its first token."),
+    _histogram("chairlift_decode_seconds", REQUEST, "From a request's first token to its last."),
 )  # fmt: skip
 _REPLICA = (
     Series(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
 
-from chairlift.telemetry.metrics import buckets
+from chairlift.telemetry.metrics import series
 
 # By vLLM's name: kind, help, and our series that are added together.
 _SUMS = {
@@ -24,7 +24,7 @@ _SUMS = {
     "gpu_prefix_cache_queries": ("counter", "Tokens: prefix cache queries.", "prompt_tokens"),
     "gpu_prefix_cache_hits": ("counter", "Tokens: prefix cache hits.", "prompt_tokens_cached"),
 }  # fmt: skip
-_FIRST, _BETWEEN, _REQUEST = buckets.VLLM_FIRST_TOKEN, buckets.VLLM_BETWEEN_TOKENS, buckets.VLLM_REQUEST
+_FIRST, _BETWEEN, _REQUEST = series.VLLM_FIRST_TOKEN, series.VLLM_BETWEEN_TOKENS, series.VLLM_REQUEST
 # By vLLM's name: our histogram, vLLM's bounds, help.
 _HISTOGRAMS = {
     "time_to_first_token_seconds": ("time_to_first_token_seconds", _FIRST, "Time to first token."),
@@ -37,10 +37,10 @@ _HISTOGRAMS = {
     "request_queue_time_seconds": ("queue_seconds", _REQUEST, "Time in the queue."),
     "request_prefill_time_seconds": ("prefill_seconds", _REQUEST, "Time of the prompt."),
     "request_decode_time_seconds": ("decode_seconds", _REQUEST, "Time after the first token."),
-    "iteration_tokens_total": ("step_tokens", buckets.VLLM_STEP_TOKENS, "Tokens of a step."),
-    "request_prompt_tokens": ("request_prompt_tokens", buckets.TOKENS, "Prompt tokens of a request."),
-    "request_generation_tokens": ("request_generated_tokens", buckets.TOKENS, "Generated tokens of a request."),
-    "request_max_num_generation_tokens": ("request_generated_tokens", buckets.TOKENS, "Generated tokens of a request."),
+    "iteration_tokens_total": ("step_tokens", series.VLLM_STEP_TOKENS, "Tokens of a step."),
+    "request_prompt_tokens": ("request_prompt_tokens", series.TOKENS, "Prompt tokens of a request."),
+    "request_generation_tokens": ("request_generated_tokens", series.TOKENS, "Generated tokens of a request."),
+    "request_max_num_generation_tokens": ("request_generated_tokens", series.TOKENS, "Generated tokens of a request."),
 }  # fmt: skip
 _USAGE = ("kv_cache_usage_perc", "gpu_cache_usage_perc")
 

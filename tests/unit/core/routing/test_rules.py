@@ -10,9 +10,8 @@ from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
 from chairlift.core.routing.replicas import Replicas
 from chairlift.core.routing.router import Asked, Router
-from chairlift.core.routing.routing import Routing
+from chairlift.core.routing.routing import Routing, failure
 from chairlift.core.routing.rules import ROUTERS
-from chairlift.core.routing.trial import failure
 
 SPAN = 4
 

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from chairlift.live.wire.figures_feed import PERIOD_S, FiguresFeed
+from chairlift.live.wire.link import Seen
 from chairlift.live.wire.messages import FromEngine, Told
-from chairlift.live.wire.seen import Seen
 from chairlift.telemetry.metrics.figures import Counts, Figures
 
 

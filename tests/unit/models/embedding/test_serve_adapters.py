@@ -4,7 +4,7 @@ import pytest
 
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.embedding.serve import for_embedding
+from chairlift.models.embedding.find import for_embedding
 
 
 def test_adapters_of_a_model_that_makes_vectors_are_refused(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.telemetry.metrics import buckets
+from chairlift.telemetry.metrics import series
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.metrics.store import Store, forget
 from fakes.scrapes import Scrape, own_values
@@ -97,10 +97,10 @@ def test_the_series_of_processes_are_of_all_that_have_a_role(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
-        (buckets.VLLM_FIRST_TOKEN, buckets.FIRST_TOKEN),
-        (buckets.VLLM_BETWEEN_TOKENS, buckets.BETWEEN_TOKENS),
-        (buckets.VLLM_REQUEST, buckets.REQUEST),
-        (buckets.VLLM_STEP_TOKENS, buckets.STEP_TOKENS),
+        (series.VLLM_FIRST_TOKEN, series.FIRST_TOKEN),
+        (series.VLLM_BETWEEN_TOKENS, series.BETWEEN_TOKENS),
+        (series.VLLM_REQUEST, series.REQUEST),
+        (series.VLLM_STEP_TOKENS, series.STEP_TOKENS),
     ],
 )
 def test_buckets_are_finer_than_vllms(theirs: tuple[float, ...], ours: tuple[float, ...]) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.telemetry.metrics import buckets
+from chairlift.telemetry.metrics import series
 from chairlift.telemetry.metrics.series import SERIES
 from chairlift.telemetry.metrics.store import Store
 from chairlift.telemetry.metrics.vllm import sources
@@ -61,7 +61,7 @@ def test_requests_are_told_by_why_they_finished_and_refused_ones_are_none(scrape
 @pytest.mark.parametrize("name", ["inter_token_latency_seconds", "time_per_output_token_seconds"])
 def test_a_histogram_has_vllms_buckets_and_our_counts(scrape: Scrape, name: str) -> None:
     bounds = {float(dict(labels)["le"]) for n, labels in scrape.samples if n == f"vllm:{name}_bucket"}
-    assert bounds == {*buckets.VLLM_BETWEEN_TOKENS, float("inf")}
+    assert bounds == {*series.VLLM_BETWEEN_TOKENS, float("inf")}
     assert scrape.value(f"vllm:{name}_bucket", le="0.01") == 7
     assert scrape.value(f"vllm:{name}_bucket", le="0.05") == scrape.value(f"vllm:{name}_count") == 9
     assert scrape.value(f"vllm:{name}_sum") == pytest.approx(0.088)

@@ -13,8 +13,7 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from chairlift.runner.cuda.experts.mxfp4 import GROUP, WIDEN
-from chairlift.runner.cuda.gluon import barrier
-from chairlift.runner.cuda.gluon_activation import activated
+from chairlift.runner.cuda.gluon import activated, barrier
 
 BYTES = gl.constexpr(128)  # of a line that are copied at once: 256 columns, eight groups
 _GROUPS = gl.constexpr(8)

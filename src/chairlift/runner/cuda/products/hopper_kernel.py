@@ -20,8 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from chairlift.runner.cuda.gluon import LINE, barrier
-from chairlift.runner.cuda.gluon_activation import activated
+from chairlift.runner.cuda.gluon import LINE, activated, barrier
 
 OUTPUTS = gl.constexpr(64)  # lines of the weight that tensor cores take at once
 
