@@ -17,7 +17,7 @@ from machine import describe
 from make_adapter import config_of, write_adapter
 
 from chairlift.models.adapters.adapter import read_adapter
-from chairlift.runner.adapters.stored import StoredAdapter
+from chairlift.runner.adapters.store import StoredAdapter
 from chairlift.runner.cuda.adapters.pieces import make_slot_adapter
 from chairlift.runner.weights.transfer import PIECE
 

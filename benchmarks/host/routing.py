@@ -16,7 +16,7 @@ from statistics import median, quantiles
 
 from chairlift.config.options.rules import make_router
 from chairlift.core.packed import packed
-from chairlift.core.routing.hashes import SPAN_TOKENS, span_hashes
+from chairlift.core.routing.prefixes import SPAN_TOKENS, span_hashes
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.rules import ROUTERS
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from chairlift.core.errors import EngineUnavailable as EngineUnavailable
     from chairlift.core.errors import InvalidConfig as InvalidConfig
     from chairlift.core.errors import InvalidRequest as InvalidRequest
-    from chairlift.core.output_kind import RequestOutputKind as RequestOutputKind
+    from chairlift.core.param_types import RequestOutputKind as RequestOutputKind
     from chairlift.core.params import SamplingParams as SamplingParams
     from chairlift.core.structured import Structured as Structured
     from chairlift.core.structured import StructuredOutputsParams as StructuredOutputsParams
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "async_llm": ("AsyncLLM",),
     "core.errors": ("ChairliftError", "EngineUnavailable", "InvalidConfig", "InvalidRequest"),
-    "core.output_kind": ("RequestOutputKind",),
+    "core.param_types": ("RequestOutputKind",),
     "core.params": ("SamplingParams",),
     "core.structured": ("Structured", "StructuredOutputsParams"),
     "llm": ("LLM",),

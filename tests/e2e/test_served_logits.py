@@ -153,7 +153,7 @@ def test_a_full_disk_loses_rows_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("chairlift.lab.verify.served_rows._PATIENCE_S", 1.0)  # rows that are dropped never come
+    monkeypatch.setattr("chairlift.lab.verify.served._PATIENCE_S", 1.0)  # rows that are dropped never come
     disk = tmp_path_factory.mktemp("disk")
     options = (*NUMBERS, "--threads", "1", "--save-logits", disk / "served")
     with serve(tmp_path / "log", "--model", tiny_model, *options, before=on_a_disk(disk, "1m")) as served:

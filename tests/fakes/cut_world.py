@@ -7,8 +7,7 @@ import random
 from dataclasses import replace
 
 from chairlift.core.events import Finished, PromptScored, Token
-from chairlift.core.request import Request
-from chairlift.core.scheduling.resume import resume
+from chairlift.core.request import Request, resume
 from fakes.world import World, random_world
 
 _MAX_CUTS = 12  # a long prompt in small steps would never be computed

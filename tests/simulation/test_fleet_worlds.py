@@ -17,9 +17,9 @@ from chairlift.core.moving import MovePrice
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
-from chairlift.core.routing import hashes
+from chairlift.core.routing import prefixes
 from chairlift.core.routing.news import PrefixNews
-from chairlift.core.routing.roles import Role, Roles
+from chairlift.core.routing.roster import Role, Roles
 from chairlift.core.routing.rules import ROUTERS
 from chairlift.core.routing.scaling import Scaling
 from chairlift.core.scheduling.invariants import check
@@ -130,7 +130,7 @@ def served(
 @pytest.mark.parametrize("router", ROUTERS)
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_skipping_ahead_is_the_same_as_stepping(monkeypatch: pytest.MonkeyPatch, router: str, count: int) -> None:
-    monkeypatch.setattr(hashes, "SPAN_TOKENS", 4)
+    monkeypatch.setattr(prefixes, "SPAN_TOKENS", 4)
     for seed in range(12):
         concurrency = 5 * (seed % 4 == 3)
         stepped, _ = served(seed, count, router, skips=False, concurrency=concurrency)
@@ -142,7 +142,7 @@ def test_skipping_ahead_is_the_same_as_stepping(monkeypatch: pytest.MonkeyPatch,
 def test_no_request_and_no_token_is_lost_whatever_becomes_of_replicas(
     monkeypatch: pytest.MonkeyPatch, router: str
 ) -> None:
-    monkeypatch.setattr(hashes, "SPAN_TOKENS", 4)
+    monkeypatch.setattr(prefixes, "SPAN_TOKENS", 4)
     num_moved = 0
     for seed in range(60):
         count = 1 + seed % 4
@@ -192,7 +192,7 @@ def test_requests_of_a_drained_replica_stay_where_no_other_takes_them() -> None:
 def test_skipping_ahead_is_the_same_as_stepping_with_roles(
     monkeypatch: pytest.MonkeyPatch, router: str, count: int
 ) -> None:
-    monkeypatch.setattr(hashes, "SPAN_TOKENS", 4)
+    monkeypatch.setattr(prefixes, "SPAN_TOKENS", 4)
     num_skipped = 0
     for seed in range(16):
         concurrency, num_prefill = 5 * (seed % 4 == 3), 1 + seed % (count - 1)
@@ -209,7 +209,7 @@ def test_skipping_ahead_is_the_same_as_stepping_with_roles(
 def test_with_roles_no_request_and_no_token_is_lost_whatever_becomes_of_replicas(
     monkeypatch: pytest.MonkeyPatch, router: str, depth: int
 ) -> None:
-    monkeypatch.setattr(hashes, "SPAN_TOKENS", 4)
+    monkeypatch.setattr(prefixes, "SPAN_TOKENS", 4)
     num_moved = num_whole = 0
     for seed in range(60):
         count = 2 + seed % 4

@@ -7,9 +7,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.inputs.adapter import add_adapter_flag, known_adapter
 from chairlift.cli.inputs.flags import add_model_argument, add_option_flags, warned_settings
-from chairlift.cli.inputs.sampling import add_sampling_flags, given
+from chairlift.cli.inputs.sampling import add_adapter_flag, add_sampling_flags, given, known_adapter
 from chairlift.cli.talking.conversation import Conversation, Talks
 from chairlift.core.errors import InvalidConfig
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from chairlift.cli.inputs.adapter import add_adapter_flag, known_adapter
 from chairlift.cli.inputs.flags import add_option_flags, warned_settings
 from chairlift.cli.inputs.prompts import Prompt, gather
-from chairlift.cli.inputs.sampling import add_sampling_flags, given
+from chairlift.cli.inputs.sampling import add_adapter_flag, add_sampling_flags, given, known_adapter
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.structured import Structured
 

@@ -40,7 +40,7 @@ from chairlift.config.options.values import (
     url_path,
     whole,
 )
-from chairlift.core.routing.roles import ROLES, Role
+from chairlift.core.routing.roster import ROLES, Role
 from chairlift.core.scheduling.preemption import MODES, REQUEUES
 
 Group = Literal["model", "engine", "replicas", "nodes", "server", "record"]

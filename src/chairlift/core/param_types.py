@@ -7,13 +7,22 @@ a tuple, a number of another library a Python number. Any other, or one out of b
 
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import MISSING, Field, dataclass, field, fields
+from enum import Enum
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.output_kind import RequestOutputKind
 from chairlift.core.structured import Structured
+
+
+class RequestOutputKind(Enum):
+    """What the outputs of a stream show, by vLLM's names."""
+
+    CUMULATIVE = 0  # all so far
+    DELTA = 1  # what is new
+    FINAL_ONLY = 2  # all, once
+
 
 N = TypeVar("N", int, float)
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.output_kind import RequestOutputKind
-from chairlift.core.param_types import param, params_of
+from chairlift.core.param_types import RequestOutputKind, param, params_of
 from chairlift.core.structured import Structured
 
 MAX_LOGPROBS = 100

@@ -5,7 +5,8 @@ scheduler. One pair of numbers drives everything: tokens computed and tokens kno
 prefix, a decode and the return after a preemption are all "compute the next known tokens".
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -133,3 +134,18 @@ class Progress:
     @property
     def num_output(self) -> int:
         return len(self.tokens) - len(self.request.prompt)
+
+
+def resume(samples: Sequence[Request], outputs: Mapping[int, Sequence[int]]) -> list[tuple[Request, ...]]:
+    """Groups of the samples named in `outputs`, after the tokens given there; the others have ended.
+
+    Samples without a token start together, as new ones do. Any other starts by itself and finds shared blocks in the
+    prefix index.
+    """
+    left = [
+        replace(request, output=tuple(outputs[request.sample_index]))
+        for request in samples
+        if request.sample_index in outputs
+    ]
+    fresh = tuple(request for request in left if not request.output)
+    return [(request,) for request in left if request.output] + ([fresh] if fresh else [])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from chairlift.core.errors import ChairliftError, InvalidRequest
-from chairlift.core.output_kind import RequestOutputKind
+from chairlift.core.param_types import RequestOutputKind
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, best_samples
 from chairlift.live.wire.messages import Output

@@ -22,8 +22,8 @@ from chairlift.core.score import TokenScore
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.generation import Generation
 from chairlift.live.wire.messages import Output
+from chairlift.server.admission.api_keys import salt_of
 from chairlift.server.admission.bounds import Reservation
-from chairlift.server.admission.prefixes import salt_of
 from chairlift.server.admission.rejected import OutOfTime
 from chairlift.server.context import ServerContext
 from chairlift.server.naming import NO_NAMES, naming

@@ -2,15 +2,14 @@
 
 from starlette.applications import Starlette
 from starlette.routing import Match, Route
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chairlift.server import health
 from chairlift.server.admission.access import is_local
 from chairlift.server.admission.api_keys import check_key
 from chairlift.server.admission.origins import allow_origins, check_origin, names_of
-from chairlift.server.anthropic import models as anthropic_models
+from chairlift.server.anthropic import messages as anthropic
 from chairlift.server.anthropic.dialect import by_dialect
-from chairlift.server.anthropic.messages import count_tokens, messages
 from chairlift.server.context import ServerContext
 from chairlift.server.embedding.embeddings import embeddings
 from chairlift.server.embedding.scores import rerank, rerank_cohere, score
@@ -24,7 +23,6 @@ from chairlift.server.page import routes as page
 from chairlift.server.page.about import replicas, totals
 from chairlift.server.page.feeds import Feeds
 from chairlift.server.request_log.envelope import Envelope
-from chairlift.server.root_path import below
 from chairlift.server.scrape import Scrape, metrics
 
 _ROUTES = (
@@ -35,16 +33,16 @@ _ROUTES = (
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/v1/responses", responses, methods=["POST"]),
-    Route("/v1/messages", messages, methods=["POST"]),
-    Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
+    Route("/v1/messages", anthropic.messages, methods=["POST"]),
+    Route("/v1/messages/count_tokens", anthropic.count_tokens, methods=["POST"]),
     Route("/v1/embeddings", embeddings, methods=["POST"]),
     Route("/v1/rerank", rerank, methods=["POST"]),
     Route("/rerank", rerank, methods=["POST"]),
     Route("/v2/rerank", rerank_cohere, methods=["POST"]),
     Route("/v1/score", score, methods=["POST"]),
     Route("/score", score, methods=["POST"]),
-    Route("/v1/models", by_dialect(models.models, anthropic_models.models)),
-    Route("/v1/models/{name:path}", by_dialect(models.model, anthropic_models.model)),
+    Route("/v1/models", by_dialect(models.models, anthropic.models)),
+    Route("/v1/models/{name:path}", by_dialect(models.model, anthropic.model)),
     Route("/tokenize", models.tokenize, methods=["POST"]),
     Route("/detokenize", models.detokenize, methods=["POST"]),
     Route("/tokenizer_info", models.tokenizer_info),
@@ -66,8 +64,8 @@ _ROUTES = (
 
 # Of these requests records are kept.
 _ASK_ENGINES = (
-    completions, chat_completions, responses, messages, generate.full, generate.streamed, generate.by_stream_field,
-    embeddings, rerank, rerank_cohere, score,
+    completions, chat_completions, responses, anthropic.messages, generate.full, generate.streamed,
+    generate.by_stream_field, embeddings, rerank, rerank_cohere, score,
 )  # fmt: skip
 _NAMES = {route.endpoint: (route.path_format, route.endpoint in _ASK_ENGINES) for route in reversed(_ROUTES)}
 
@@ -106,3 +104,19 @@ def create_app(context: ServerContext) -> Starlette:
     app.state.scrape = Scrape(context)
     app.state.token_check = health.TokenCheck(context)
     return app
+
+
+def below(root: str | None, app: ASGIApp) -> ASGIApp:
+    """The application at `root`, its path behind a proxy as in /llm, and at /: proxies may remove it or leave it."""
+    if root is None:
+        return app
+    start = root.encode()
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path == root or path.startswith(root + "/"):
+            raw = scope.get("raw_path") or path.encode()
+            scope = {**scope, "path": path[len(root) :] or "/", "raw_path": raw.removeprefix(start) or b"/"}
+        await app(scope, receive, send)
+
+    return serve

@@ -12,7 +12,7 @@ from chairlift.config.settings import Settings
 from chairlift.server.admission.gate import DEADLINE_HEADER
 from chairlift.server.context import context_of
 from chairlift.server.operations import GROUPS, Operation
-from chairlift.server.request_log.ignored import HEADER
+from chairlift.server.request_log.record import HEADER
 from chairlift.server.sockets.guard import MAX_HEAD_BYTES, MAX_HEADERS
 
 _REF = "#/components/schemas/{name}"

@@ -12,9 +12,8 @@ import zmq
 
 from chairlift.build import ResolvedModel
 from chairlift.config.cluster_key import read_key
-from chairlift.live.nodes.members import SILENT_S, MembersList
+from chairlift.live.nodes.members import SILENT_S, MembersList, Numbers
 from chairlift.live.nodes.messages import Ended, FromList, Leave, Left, Published, Refused, Tell, ToList, Welcome
-from chairlift.live.nodes.numbers import Numbers
 from chairlift.live.nodes.terms import REASONS, EngineTerms, Terms, digest_of, terms_of
 from chairlift.live.processes.child import ReportReady
 from chairlift.live.wire import messages

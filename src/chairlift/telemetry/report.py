@@ -1,17 +1,18 @@
-"""The figures of a run, live or simulated, as JSON and text. Each figure's formula is in docs/figures.md.
+"""The figures of a run, live or simulated, as JSON and text, and the grammar of every `--slo`: `FIGURE=TIME` for each
+request, `FIGURE_SHARE=TIME` for a percentile, joined by commas. Each figure's formula is in docs/figures.md.
 
 Always: times are seconds; percentiles are exact, interpolated between the two nearest values. Knows nothing of how the
 values were measured.
 """
 
 import math
+import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from chairlift.telemetry.columns import columns, line
-from chairlift.telemetry.slo import EVERY, parse_slo_limits
+from chairlift.core.errors import InvalidConfig
 
 MAX_USERS_SHOWN = 10
 
@@ -202,3 +203,47 @@ def fairness(shares: Sequence[UserShare]) -> float:
         return 1.0
     seconds = math.fsum(share.competing_s for share in competing)
     return num_tokens**2 / (seconds * math.fsum(share.competing_tokens**2 / share.competing_s for share in competing))
+
+
+def line(name: str, text: str) -> str:
+    return f"{name:<14}{text}"
+
+
+def columns(name: str, *cells: str, first: int = 14, width: int = 12) -> str:
+    return f"{name:<{first}}" + "".join(f"{cell:>{width}}" for cell in cells)
+
+
+EVERY = "max"  # the share where none is given: each request
+SHARES = ("mean", "p50", "p90", "p99", EVERY)
+_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3}
+_LIMIT = re.compile(r"([a-z0-9]+)(?:_([a-z0-9]+))?\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*(s|ms|)")
+
+
+class SloLimit(NamedTuple):
+    figure: str
+    share: str
+    limit_s: float
+
+
+def parse_slo_limits(text: str, figures: Collection[str], shares: Collection[str] = SHARES) -> tuple[SloLimit, ...]:
+    """`figures`, `shares`: those that the command knows."""
+    limits = tuple(_limit(part.strip(), figures, shares) for part in text.split(","))
+    if len({limit[:2] for limit in limits}) < len(limits):
+        raise InvalidConfig(f"--slo {text}: gives a figure twice")
+    return limits
+
+
+def _limit(text: str, figures: Collection[str], shares: Collection[str]) -> SloLimit:
+    match = _LIMIT.fullmatch(text)
+    figure, share, number, unit = match.groups() if match else ("", "", "0", "")
+    limit = SloLimit(figure, share or EVERY, float(number) * _UNITS[unit])
+    if figure not in figures or limit.share not in shares or not limit.limit_s > 0:
+        raise InvalidConfig(f"--slo {text!r} is not known; give {_forms(shares)}; figures: {', '.join(figures)}")
+    return limit
+
+
+def _forms(shares: Collection[str]) -> str:
+    each = "a time above 0 for each request, as in ttft=500ms"
+    if len(shares) == 1:
+        return f"{each} (requests are counted one by one here: no percentiles)"
+    return f"{each}, or for a share of them, as in ttft_p99=500ms; shares: {', '.join(shares)}"

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from chairlift.server.root_path import below
+from chairlift.server.app import below
 
 
 @pytest.mark.parametrize(

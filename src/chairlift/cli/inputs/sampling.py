@@ -1,16 +1,20 @@
 """Sampling flags of `chat` and `generate`: one per field of `SamplingParams` whose effect they show.
 
-Flags that are not given take the model's suggestion.
+Flags that are not given take the model's suggestion. Beside them the flag that names an adapter.
 """
 
 import argparse
 from collections.abc import Collection
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.core.param_types import Param
 from chairlift.core.params import PARAMS
 from chairlift.models.spec import SamplingDefaults
+
+if TYPE_CHECKING:
+    from chairlift.llm import LLM
 
 _NOT_SHOWN = ("logprobs", "prompt_logprobs", "detokenize")  # by these commands
 _SUGGESTED = tuple(field.name for field in fields(SamplingDefaults))
@@ -48,3 +52,19 @@ def _add_flag(section: argparse._ArgumentGroup, param: Param, default: object) -
         shown = "" if default in (None, ()) or param.name in _SUGGESTED else f" (default: {default})"
         repeat = "; may be given again" if action == "append" else ""
         section.add_argument(flag, type=kind, metavar=hint, action=action, help=param.help + repeat + shown)
+
+
+def add_adapter_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--adapter", metavar="NAME", help="answer with this adapter of --lora or --lora-dir (default: the model alone)"
+    )
+
+
+def known_adapter(options: argparse.Namespace, llm: "LLM") -> str | None:
+    """Its name; raises `InvalidConfig` where there is none of that name, before anything is asked."""
+    name: str | None = options.adapter
+    try:
+        llm.check_adapter(name)
+    except InvalidRequest as error:
+        raise InvalidConfig(f"--adapter: {error.message}") from None
+    return name

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from chairlift.core.ids import Content
 from chairlift.core.packed import TOKEN_BYTES
-from chairlift.core.routing.hashes import hash_after, root_of
+from chairlift.core.routing.prefixes import hash_after, root_of
 
 _new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
 

@@ -1,13 +1,51 @@
-"""Which replicas hold which prefixes, as far as a router was told: an inverted index from hashes to replicas.
+"""Names of prefixes that engines and routers agree on, and which replicas hold which, as far as a router was told.
 
-Always: a set of replicas is the bits of a number, so that a thousand replicas are compared at once. Hashes are chained:
-the first spans of a prompt are looked up one after the other until no replica holds the next. Where a request was sent
-counts too, until its spans are told of: a second request with the same prefix finds the first.
+A name is a 64-bit number for each span of a text, chained and salted. A span is some whole blocks, 256 tokens where a
+block is smaller: hashing block by block would take a router longer than all else, and to compute a part of a span again
+takes a replica little. An inverted index leads from these hashes to replicas.
+
+Always: equal numbers mean, but for one case in 2^64, equal tokens from the first on under the same salt. An engine
+never serves a token by them: its own index compares every token. Little-endian machines agree, whatever their Python.
+A set of replicas is the bits of a number, so that a thousand replicas are compared at once: the first spans of a prompt
+are looked up one after the other until no replica holds the next. Where a request was sent counts too, until its spans
+are told of: a second request with the same prefix finds the first.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import NamedTuple
+
+from chairlift.core.packed import TOKEN_BYTES
+
+SPAN_TOKENS = 256
+_HASH_BYTES = 8
+
+
+def span_of(block_size: int) -> int:
+    """Tokens of a span."""
+    return max(1, SPAN_TOKENS // block_size) * block_size
+
+
+def root_of(salt: str) -> bytes:
+    """The hash before the first span."""
+    return blake2b(salt.encode(), digest_size=_HASH_BYTES).digest()
+
+
+def hash_after(before: bytes, span: bytes) -> bytes:
+    """The hash of a span of packed tokens, given that of the span before."""
+    return blake2b(span, digest_size=_HASH_BYTES, salt=before).digest()
+
+
+def span_hashes(tokens: bytes, span: int, salt: str) -> list[bytes]:
+    """Of every whole span of packed tokens that may be found in a cache: the last token is always computed."""
+    before, width = root_of(salt), TOKEN_BYTES * span
+    hashes = []
+    for start in range(0, len(tokens) - width, width):
+        before = hash_after(before, tokens[start : start + width])
+        hashes.append(before)
+    return hashes
+
 
 MAX_EXPECTED = 1 << 18  # hashes of spans that were not told of yet
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from chairlift.core.packed import packed
-from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
+from chairlift.core.routing.prefixes import span_hashes
 from chairlift.core.routing.replicas import AdapterHomes, Replicas, work
 from chairlift.core.routing.router import Asked, Router
 from chairlift.core.routing.rules import LeastLoaded

@@ -13,8 +13,7 @@ from chairlift.lab.bench.figures import LATENCIES, BenchFigures, figures_of
 from chairlift.lab.bench.record import ClientRecord
 from chairlift.lab.bench.run import Measurements
 from chairlift.lab.bench.timeline import RunTimeline
-from chairlift.telemetry.columns import columns, line
-from chairlift.telemetry.report import Slo, Spread
+from chairlift.telemetry.report import Slo, Spread, columns, line
 
 KIND, VERSION = "chairlift bench", 1
 COLUMNS = (

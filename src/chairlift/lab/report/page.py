@@ -1,8 +1,9 @@
 """A report page of headings, paragraphs, tables, tiles and charts, as self-contained HTML or Markdown."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from chairlift.lab.report.frame import Chart
 from chairlift.lab.report.markup import Markup, joined, tag
@@ -105,3 +106,11 @@ def _markdown(block: Element) -> str:
             return "\n".join(f"- {name}: {value}" for value, name in figures)
         case Charts(_, name, alt):
             return f"![{alt}]({name})"
+
+
+def write_files(folder: Path, contents: Mapping[str, str]) -> list[Path]:
+    """Into a folder that is made if it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return [folder / name for name in contents]

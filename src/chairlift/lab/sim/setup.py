@@ -7,7 +7,7 @@ from chairlift.config.scheduler import Rules, make_scheduler
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.core.moving import MovePrice, host_blocks_of, host_blocks_to_move
-from chairlift.core.routing.roles import Roles
+from chairlift.core.routing.roster import Roles
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.lab.sim.fleet.changes import NO_CHANGES, Changes
 from chairlift.lab.sim.fleet.moves import NO_SPLIT, Split

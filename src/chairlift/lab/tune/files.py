@@ -7,9 +7,8 @@ from pathlib import Path
 import yaml
 
 from chairlift.config.options.resolve import DEFAULTS
-from chairlift.lab.report import files
 from chairlift.lab.report.frame import picture
-from chairlift.lab.report.page import to_html, to_markdown
+from chairlift.lab.report.page import to_html, to_markdown, write_files
 from chairlift.lab.tune.knobs import changes, with_choice
 from chairlift.lab.tune.picture import charts
 from chairlift.lab.tune.report import TuneReport
@@ -39,4 +38,4 @@ def write(report: TuneReport, folder: Path) -> list[Path]:
         "tune.svg": picture(report.title, charts(report.tuning, report.verification)),
         "tune.json": json.dumps(report.to_json(text), indent=1) + "\n",
     }
-    return files.write(folder, contents)
+    return write_files(folder, contents)

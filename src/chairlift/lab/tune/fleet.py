@@ -15,8 +15,7 @@ from chairlift.lab.sim.run import run
 from chairlift.lab.tune.targets import Targets
 from chairlift.lab.workload.arrivals import parse_arrivals
 from chairlift.lab.workload.item import Item
-from chairlift.telemetry.columns import columns
-from chairlift.telemetry.report import Report
+from chairlift.telemetry.report import Report, columns
 
 _FIGURES = ("ttft", "tpot", "e2e")
 

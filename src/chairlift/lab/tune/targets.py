@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from chairlift.telemetry.report import Report
-from chairlift.telemetry.slo import parse_slo_limits
+from chairlift.telemetry.report import Report, parse_slo_limits
 
 FIGURES = ("ttft", "tpot", "e2e", "queue")
 

@@ -4,9 +4,11 @@ The engine runs all requests at once, as it is configured. A reference then read
 engine chose: a near tie that falls the other way costs one row, not the rest of the text.
 """
 
+from collections.abc import Collection
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from chairlift.build import ResolvedModel
 from chairlift.core.errors import InvalidConfig
@@ -16,13 +18,38 @@ from chairlift.lab.verify.deviation import Deviation
 from chairlift.lab.verify.opened import OpenedModel, PromptSpec, check_memory, prompts_for
 from chairlift.lab.verify.output import Outputs
 from chairlift.lab.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport, Watch
-from chairlift.lab.verify.rounded import RoundedTensors
 from chairlift.lab.verify.tolerance import Tolerance
+from chairlift.models.spec import Names
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.sizing import limits_without_pool
+from chairlift.runner.native.ops import NativeOps
+from chairlift.runner.native.quantised import INT4, INT8
 from chairlift.runner.start.choices import open_tensors
 from chairlift.runner.weights.source import TensorSource
 from chairlift.telemetry.logit_files import Logits
+
+
+class RoundedTensors:
+    """Rounded to 8 or 4 bits as the engine rounds them on loading."""
+
+    def __init__(self, source: TensorSource, names: Names, quantize: str) -> None:
+        self._source = source
+        self._ends = (f"{names.embedding}.weight", f"{names.head}.weight")
+        self._layers = INT8 if quantize == "int8" else INT4
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._source.names
+
+    def file_of(self, name: str) -> str:
+        return self._source.file_of(name)
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        tensor = self._source.read(name, shape)
+        if len(shape) != 2:
+            return tensor
+        kind = INT8 if name in self._ends else self._layers
+        return NativeOps(torch.get_num_threads()).rounded_weight(kind, tensor.float()).rows(torch.arange(shape[0]))
 
 
 def against_reference(model: ResolvedModel, spec: PromptSpec, watch: Watch) -> VerifyReport:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.lab.verify import contest
 from chairlift.lab.verify.baseline import Baseline, StoredSample
 from chairlift.lab.verify.cases import Case
 from chairlift.lab.verify.deviation import Deviation
 from chairlift.lab.verify.output import Outputs, SampleKey, SampleOutput
 from chairlift.lab.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport
+from chairlift.lab.verify.tolerance import ATOL, RTOL, is_close
 from chairlift.telemetry import logit_files
 
 _Pair = logit_files.Name | str  # a name, or the digest of all tokens before a row
@@ -40,7 +40,7 @@ def compare(folder: Path, baseline: Baseline, outputs: Outputs, report: VerifyRe
     report.comparisons.append(Comparison("stored rows", deviation))
     report.notes.append(
         f"{sum(agree.files)} of {len(agree.files)} stored rows and "
-        f"{sum(agree.logprobs):,} of {len(agree.logprobs):,} log-probabilities within {contest.ATOL:g}; "
+        f"{sum(agree.logprobs):,} of {len(agree.logprobs):,} log-probabilities within {ATOL:g}; "
         + (f"{sum(agree.digests):,} of {len(agree.digests):,} rows are the same in every bit"
            if agree.digests else "bits were not seen on both sides")
     )  # fmt: skip
@@ -64,12 +64,12 @@ def _compare_one(
         if int(position) <= first + same and int(position) in output.rows:
             row = logit_files.read(folder / logit_files.FOLDER / name)
             was.rows[int(position)] = row
-            agree.files.append(contest.is_close(row, output.rows[int(position)]))
+            agree.files.append(is_close(row, output.rows[int(position)]))
     deviation.add_output(was, replace(output, rows={position: output.rows[position] for position in was.rows}))
     # The row of the first token that differs still follows the same text, but its token is another.
     for i in range(same):
         before, now = stored.logprobs[i], output.summaries[first + i].logprob
-        agree.logprobs.append(abs(before - now) <= contest.ATOL + contest.RTOL * abs(before))
+        agree.logprobs.append(abs(before - now) <= ATOL + RTOL * abs(before))
     for i, stored_digest in enumerate(stored.digests[: same + 1]):
         summary = output.summaries.get(first + i)
         if summary is not None and summary.digest:
@@ -77,7 +77,7 @@ def _compare_one(
 
 
 def _judge(report: VerifyReport, deviation: Deviation, agree: Agreement) -> None:
-    off = f"are off by more than {contest.ATOL:g}"
+    off = f"are off by more than {ATOL:g}"
     facts = (
         (deviation.num_other_texts, deviation.num_texts, "texts are others"),
         (agree.files.count(False), len(agree.files), f"stored rows {off}"),
@@ -117,15 +117,15 @@ def compare_files(folder: Path, cases: Sequence[Case], outputs: Outputs, report:
         for (_, path), (key, position) in zip(sorted(files), found.get(pair, ()), strict=False):
             row, now = logit_files.read(path), outputs[key].rows[position]
             deviation.add_row(row, now)
-            num_far += not contest.is_close(row, now)
+            num_far += not is_close(row, now)
     report.comparisons.append(Comparison("stored rows", deviation))
     num_stored, num_found = (sum(map(len, side.values())) for side in (stored, found))
     if deviation.num_rows == 0:
         why = f"none of the {num_stored} stored rows is of these prompts"
         report.settle(Verdict.NOTHING, f"{why}; give the prompts they were made of (--prompts)")
     elif num_far or deviation.num_rows != num_stored or num_stored != num_found:
-        why = f"{num_far} of {deviation.num_rows} rows are off by more than {contest.ATOL:g}"
+        why = f"{num_far} of {deviation.num_rows} rows are off by more than {ATOL:g}"
         pairs = f"{num_stored} rows were stored, {num_found} were made, {deviation.num_rows} pair"
         report.settle(Verdict.FAIL, f"{why}; {pairs}")
     else:
-        report.settle(Verdict.PASS, f"{deviation.num_rows} rows within {contest.ATOL:g}")
+        report.settle(Verdict.PASS, f"{deviation.num_rows} rows within {ATOL:g}")

@@ -11,8 +11,7 @@ from chairlift.lab.verify.baseline import keep
 from chairlift.lab.verify.cases import Case, check, fitted, greedy, prompts_of
 from chairlift.lab.verify.opened import OpenedModel, PromptSpec, check_memory, prompts_for
 from chairlift.lab.verify.output import Outputs, RowSummary
-from chairlift.lab.verify.served import Served
-from chairlift.lab.verify.served_rows import ServedRows
+from chairlift.lab.verify.served import Served, ServedRows
 from chairlift.telemetry.logit_files import EVERY
 
 

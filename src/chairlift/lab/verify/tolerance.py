@@ -1,4 +1,4 @@
-"""How far logits may be from a reference, by dtype.
+"""How far logits may be from a reference, by dtype, and from other rows in the contest.
 
 Errors are measured in spreads, the standard deviation of the expected row, because models differ in scale: an error of
 0.05 spreads means the same for logits around 2 as for logits around 20.
@@ -6,7 +6,10 @@ Errors are measured in spreads, the standard deviation of the expected row, beca
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from chairlift.lab.verify.deviation import Deviation
+from chairlift.telemetry.logit_files import Logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +38,11 @@ def tolerance_of(dtype: str, kv_dtype: str, quantize: str) -> Tolerance:
     if quantize == "fp8" or kv_dtype not in (*_BY_DTYPE, "int8"):
         return _FP8
     return _BYTES if quantize != "none" or kv_dtype == "int8" else _BY_DTYPE[dtype]
+
+
+ATOL, RTOL = 5e-3, 1e-5  # the contest's
+
+
+def is_close(expected: Logits, found: Logits) -> bool:
+    """As the contest judges."""
+    return expected.shape == found.shape and bool(np.allclose(found, expected, rtol=RTOL, atol=ATOL))

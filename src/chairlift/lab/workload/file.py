@@ -14,7 +14,6 @@ from pathlib import Path
 from chairlift.config.options.values import did_you_mean
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.lab.workload import lengths
-from chairlift.lab.workload.fields import Row
 from chairlift.lab.workload.formats import (
     ALPACA,
     AZURE,
@@ -28,7 +27,7 @@ from chairlift.lab.workload.formats import (
     LoadEncoder,
 )
 from chairlift.lab.workload.item import Item, no_encoder
-from chairlift.lab.workload.table_rows import bad_row, rows
+from chairlift.lab.workload.table_rows import Row, bad_row, rows
 
 FORMATS = (LENGTHS, MOONCAKE, AZURE, BURSTGPT, SHAREGPT, ALPACA, CHATS, PROMPTS)
 CONTEST = "contest"  # the lengths of its 1,500 requests, in the Llama-2 vocabulary

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from chairlift.core.attributes import Attributes
-from chairlift.lab.workload.fields import Row, hash_ids, length, seconds, shown, text
 from chairlift.lab.workload.item import Item, PromptEncoder
+from chairlift.lab.workload.table_rows import Row, hash_ids, length, seconds, shown, text
 
 LoadEncoder = Callable[[], PromptEncoder]  # loaded when the first text comes
 

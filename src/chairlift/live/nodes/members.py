@@ -1,16 +1,51 @@
-"""The members' list: which engines there are on other machines, by what their nodes told last.
+"""The members' list: which engines there are on other machines, by what their nodes told last, and their numbers.
 
 Always: a list that begins anew knows all members after a second, since each tells again. Nothing depends on it but who
 is found: front ends keep their connections without it. Knows neither sockets nor clocks.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 
 from msgspec.structs import replace
 
 from chairlift.live.nodes.messages import Leave, MemberEngine, Members, Tell
-from chairlift.live.nodes.numbers import Numbers
 from chairlift.live.nodes.terms import EngineTerms, Refusal, Terms
+
+KEPT_S = 60.0  # after a member was last listed
+
+
+class Numbers:
+    """Under which operators see engines of other machines, on the page, in `/admin/replicas` and in metrics.
+
+    Always: the server's own engines have the first numbers, a new member the least that is free. A member that is gone
+    has its number back if it comes again soon. So there are no more numbers than members at a time, but for those just
+    gone.
+    """
+
+    def __init__(self, first: int, known: Mapping[str, int] | None = None) -> None:
+        """`first`: after the server's own. `known`: of the list before this one."""
+        self._first = first
+        self.by_address: dict[str, int] = dict(known or {})
+        self._listed: dict[str, float] = {}  # when each was last listed
+
+    def give(self, addresses: Iterable[str], now: float) -> bool:
+        """To those that are listed now; whether anything has changed."""
+        before = dict(self.by_address)
+        for address in self.by_address:
+            self._listed.setdefault(address, now)
+        listed = list(addresses)
+        self._listed |= dict.fromkeys(listed, now)
+        for address in [each for each, at in self._listed.items() if now - at >= KEPT_S]:
+            del self._listed[address], self.by_address[address]
+        taken = set(self.by_address.values())
+        for address in listed:
+            if address not in self.by_address:
+                self.by_address[address] = next(number for number in count(self._first) if number not in taken)
+                taken.add(self.by_address[address])
+        return self.by_address != before
+
 
 SILENT_S = 5.0  # after which a node is not listed
 

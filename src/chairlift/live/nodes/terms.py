@@ -8,7 +8,7 @@ import msgspec
 
 from chairlift.config.version import VERSION
 from chairlift.core.limits import Limits
-from chairlift.core.routing.hashes import span_of
+from chairlift.core.routing.prefixes import span_of
 from chairlift.live.nodes.messages import MemberEngine, Tell
 from chairlift.live.wire.messages import EngineInfo
 from chairlift.models.spec import ModelConfig

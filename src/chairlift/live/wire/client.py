@@ -25,7 +25,7 @@ from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.core.routing.rebalancing import Rebalancing, Waiting
-from chairlift.core.routing.roles import Role
+from chairlift.core.routing.roster import Role
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.rules import LeastLoaded
 from chairlift.live.adapters.registry import Adapter

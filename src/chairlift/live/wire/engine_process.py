@@ -20,11 +20,10 @@ from chairlift.live.recovery.quarantine import Quarantine
 from chairlift.live.recovery.step_note import InterruptedWork, StepNote
 from chairlift.live.wire import messages
 from chairlift.live.wire.curve import Curve
-from chairlift.live.wire.figures_feed import FiguresFeed
+from chairlift.live.wire.feeds import FiguresFeed, WatchFeed
 from chairlift.live.wire.messages import EngineInfo, Output, Submit
 from chairlift.live.wire.recipients import FrontEnd
 from chairlift.live.wire.switchboard import Switchboard
-from chairlift.live.wire.watch_feed import WatchFeed
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.watch.view import View
 

@@ -15,11 +15,10 @@ from functools import partial
 from typing import Protocol
 
 from chairlift.core.attributes import Attributes
-from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.news import PrefixChanges
+from chairlift.core.routing.prefixes import span_of
 from chairlift.core.routing.replicas import members
-from chairlift.core.routing.roles import Role
-from chairlift.core.routing.roster import Roster
+from chairlift.core.routing.roster import Role, Roster
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.live.adapters.unloading import Unloads

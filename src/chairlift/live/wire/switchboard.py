@@ -29,8 +29,7 @@ from chairlift.core.events import (
 )
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered, room_after
-from chairlift.core.request import FinishReason, Request
-from chairlift.core.scheduling.resume import resume
+from chairlift.core.request import FinishReason, Request, resume
 from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.moving.moves import Moves
 from chairlift.live.wire.messages import Abort, Move, Output, Submit, resumed, with_scored_prompt

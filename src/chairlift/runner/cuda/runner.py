@@ -29,10 +29,9 @@ from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.attention.flashinfer import FlashKernels
 from chairlift.runner.cuda.step.device import DevicePart, OnLogits
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
-from chairlift.runner.cuda.step.host import HostPart
+from chairlift.runner.cuda.step.host import HostPart, is_known, structured_rows
 from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep
 from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
-from chairlift.runner.cuda.step.structured_rows import is_known, structured_rows
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import PagedModel, nothing

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from chairlift.models.embedding.declared import EmbeddingConfig
-from chairlift.runner.embedding.encoder import Encoder
-from chairlift.runner.embedding.head import ScoreHead, normalized, pool
+from chairlift.runner.embedding.encoder import Encoder, ScoreHead, normalized, pool
 from chairlift.runner.embedding.inputs import BLOCK, Input, Rows, rows_of
 from chairlift.runner.model import Decoder, OnLayer, nothing
 from chairlift.runner.ops import Batch

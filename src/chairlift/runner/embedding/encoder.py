@@ -1,16 +1,18 @@
-"""The encoder: walks the layers that a model's configuration declares. Every position sees its whole input.
+"""The encoder: walks the layers that a model's configuration declares. Every position sees its whole input. Then its
+hidden states become one pooled row for each input, and a vector or scores.
 
 Letters in shapes: T tokens of a step, R inputs, E hidden, F inner width of the feed-forward.
 """
 
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chairlift.models.embedding.declared import EncoderConfig, EncoderLayerSpec
+from chairlift.models.embedding.declared import EncoderConfig, EncoderLayerSpec, HeadSpec, Pooling
 from chairlift.runner.embedding.inputs import Rows
-from chairlift.runner.embedding.ops import EncoderAttention, EncoderOps
+from chairlift.runner.embedding.ops import EncoderAttention, EncoderOps, apply
 from chairlift.runner.model import OnLayer, nothing
 from chairlift.runner.ops import Norm, Weight
 
@@ -79,3 +81,37 @@ class Encoder:
     def _feed_forward(self, layer: EncoderLayer, x: Tensor) -> Tensor:
         spec = layer.spec
         return layer.down.linear(self.ops.activate(layer.up.linear(x), spec.activation, spec.is_gated))
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreHead:
+    spec: HeadSpec
+    ops: EncoderOps
+    dense: Weight
+    norm: Norm | None
+    out: Weight
+
+    def __call__(self, pooled: Tensor) -> Tensor:
+        """[R, E] -> [R, labels]"""
+        x = apply(self.dense.linear(pooled), self.spec.activation)
+        if self.norm is not None:
+            x, _ = self.ops.add_norm(x, None, self.norm)
+        return self.out.linear(x)
+
+
+def pool(hidden: Tensor, rows: Rows, pooling: Pooling) -> Tensor:
+    """hidden [T, E] -> [R, E]. Rows of an input are added up in order, whatever is beside them."""
+    if pooling == "cls":
+        return hidden[rows.starts[:-1].long()]
+    if pooling == "last":
+        return hidden[rows.starts[1:].long() - 1]
+    lengths = torch.tensor(rows.lengths, device=hidden.device)
+    wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+    if pooling == "max":
+        return torch.segment_reduce(wide, "max", lengths=lengths)
+    mean = torch.segment_reduce(wide, "mean", lengths=lengths)
+    return mean if pooling == "mean" else mean * lengths[:, None].to(wide.dtype).sqrt()
+
+
+def normalized(vectors: Tensor) -> Tensor:
+    return F.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)

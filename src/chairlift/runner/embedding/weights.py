@@ -14,8 +14,7 @@ from torch import Tensor
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.embedding.declared import EncoderConfig, EncoderLayerSpec, HeadSpec
 from chairlift.models.spec import ModelConfig, Rotation
-from chairlift.runner.embedding.encoder import Encoder, EncoderLayer
-from chairlift.runner.embedding.head import ScoreHead
+from chairlift.runner.embedding.encoder import Encoder, EncoderLayer, ScoreHead
 from chairlift.runner.embedding.ops import EncoderAttention, EncoderOps
 from chairlift.runner.ops import Norm, Weight
 from chairlift.runner.rope import rotation_table

@@ -18,6 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig
 from chairlift.runner.fallback.library import base_of, empty_model, foreign, read_config
+from chairlift.runner.kernels import pick_kernels
 
 NOTING = "chairlift_noting"
 STEP = "chairlift_step"  # the keyword argument that is handed down to attention
@@ -159,3 +160,13 @@ def _padded(spec: AttentionSpec) -> AttentionSpec:
 
 AttentionInterface.register(NOTING, _note)
 AttentionMaskInterface.register(NOTING, _mask)
+
+
+def describe_for(
+    config: ModelConfig, kernels: str, device: torch.device, dtype: torch.dtype
+) -> tuple[ModelConfig, str]:  # fmt: skip
+    """With the name of its kernels: the device's own, on a GPU with heads padded to what they take; torch's where
+    they lack something."""
+    described = describe(config, is_padded=device.type == "cuda")
+    picked = pick_kernels(kernels, device, dtype, described)
+    return (describe(config, is_padded=False) if picked == "torch" else described), picked

@@ -1,4 +1,9 @@
-"""A model of transformers with its weights, by the library's own loading, straight to the device."""
+"""A model of transformers with its weights, by the library's own loading, straight to the device.
+
+Always: a position turns by the same angle in every step. Some rotations would follow the longest text of a step, which
+other texts share; the choice is made once, by the context that is served: longrope's long factors where it exceeds the
+length that the model was first trained with. Dynamic ones grow only beyond the model's context, which no text does.
+"""
 
 import logging
 from importlib.util import find_spec
@@ -13,7 +18,6 @@ from chairlift.models.spec import ModelConfig
 from chairlift.runner.fallback.library import foreign, read_config
 from chairlift.runner.fallback.model import TransformersModel
 from chairlift.runner.fallback.products import use_own_products
-from chairlift.runner.fallback.rotation import fix_rotations
 from chairlift.runner.fallback.trial import check_pages, plain_logits
 from chairlift.runner.ops import PagedOps
 
@@ -60,3 +64,29 @@ def _read(architecture: str, found: Any, source: Source, dtype: torch.dtype, dev
     if unexpected := sorted(report["unexpected_keys"]):
         _log.warning("%s: %d tensors are not used by %s: %s", source.path, len(unexpected), architecture, unexpected[0])
     return model.to(device)
+
+
+_FOLLOWING = ("dynamic", "longrope")
+_FIXED = "default"  # a kind that is not looked at again
+
+
+def fix_rotations(model: Any, max_model_len: int) -> None:
+    for module in model.modules():
+        kinds = getattr(module, "rope_type", None)
+        if isinstance(kinds, dict):
+            for layer_type, kind in kinds.items():
+                _fix(module, kind, max_model_len, layer_type)
+            module.rope_type = {key: _FIXED if kind in _FOLLOWING else kind for key, kind in kinds.items()}
+        elif kinds in _FOLLOWING:
+            _fix(module, kinds, max_model_len)
+            module.rope_type = _FIXED
+
+
+def _fix(module: Any, kind: str, max_model_len: int, *layer_type: str) -> None:
+    """Has the module choose its angles for the last position."""
+    if kind not in _FOLLOWING:
+        return
+    device = next(module.buffers()).device
+    last = torch.tensor([[max_model_len - 1]], device=device)
+    with torch.no_grad():
+        module(torch.zeros(1, 1, 1, device=device), last, *layer_type)

@@ -120,7 +120,7 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
 
 def _choose_fallback(settings: Settings, config: ModelConfig, device: torch.device) -> Choices:
     """For a model of transformers: torch's operations, and on a GPU our attention."""
-    from chairlift.runner.fallback.choice import describe_for
+    from chairlift.runner.fallback.describe import describe_for
 
     threads = settings.threads or hardware.num_cpus()
     torch.set_num_threads(threads)

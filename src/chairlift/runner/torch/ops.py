@@ -17,9 +17,8 @@ from chairlift.runner.machine.instructions import architecture
 from chairlift.runner.ops import Attention, Batch, EachWeight, Experts, ExpertWeight, Norm, Weight, each_weight
 from chairlift.runner.torch.exact_attention import exact_attention
 from chairlift.runner.torch.experts import mix, route
-from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
+from chairlift.runner.torch.fixed_rows import UNSPLIT, FixedRowsWeight, RowCounts, sigmoid
 from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted, without_cudnn
-from chairlift.runner.torch.whole_vectors import UNSPLIT, sigmoid
 
 _MAX_QUERIES = 512  # rows of a prompt chunk at once: bounds the mask and the scores
 _CHOOSING = ("cpu", "cuda")  # devices that tokens are chosen on; others may lack the number types

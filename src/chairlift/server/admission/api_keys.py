@@ -1,8 +1,11 @@
 """The check of API keys, where there are any: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
 
 Always: a request without a valid key is refused before routing, so it cannot tell which routes exist. The health routes
-and the pages, which hold no data, are open.
+and the pages, which hold no data, are open. A request shares cached prefixes within its key, or within its key's group,
+unless all share.
 """
+
+from hashlib import blake2b
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -45,3 +48,22 @@ def payers_of(http: Request) -> list[ApiKey]:
     """The key whose allowance a request is taken from, where it has one."""
     key = key_of(http)
     return [] if key is None else [key]
+
+
+def salt_of(key: ApiKey, own: str, share: str) -> str:
+    """The cache salt of a request, which separates cached prefixes. `own`: the client's `cache_salt`. `share`: the
+    setting `share_prefixes`.
+
+    A client's own separates further and reaches no other key: the parts of a salt are digests of equal length, so no
+    client can write another key's. A key's part is a digest of its digest, the same after every reload.
+    """
+    if share == "all":
+        return own
+    client = _digest(own.encode(errors="surrogatepass"))
+    if key.cache_group is not None:
+        return f"group {_digest(key.cache_group.encode())} {client}"
+    return f"key {_digest(key.digest)} {client}"
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16, person=b"cached prefixes").hexdigest()

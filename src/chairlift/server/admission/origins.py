@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Scope
 
 from chairlift.server.admission.api_keys import HEALTH
-from chairlift.server.request_log.ignored import HEADER
+from chairlift.server.request_log.record import HEADER
 
 _SHOWN = ("X-Request-Id", "Retry-After", HEADER)
 _WAYS_OUT = "name it with --allowed-host, or set API keys"

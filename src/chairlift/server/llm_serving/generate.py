@@ -36,8 +36,7 @@ from chairlift.server.llm_serving.lines import (
 )
 from chairlift.server.llm_serving.request import GenerateRequest, Parameters, decode, ignored, parse, sampling_params
 from chairlift.server.receive import read_body
-from chairlift.server.request_log.ignored import ignore
-from chairlift.server.request_log.record import record_of
+from chairlift.server.request_log.record import ignore, record_of
 from chairlift.server.stream import ByteStream, Header
 
 logger = logging.getLogger(__name__)

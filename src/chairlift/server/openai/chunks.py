@@ -15,8 +15,8 @@ import msgspec
 from chairlift.core.score import TokenScore
 from chairlift.server.answer import Answer, Delta
 from chairlift.server.errors import describe
+from chairlift.server.openai.logprobs import ShownPrompt
 from chairlift.server.openai.reply import Choice, Reply
-from chairlift.server.openai.shown_prompt import ShownPrompt
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode

@@ -1,7 +1,8 @@
-"""POST /v1/completions."""
+"""POST /v1/completions, with its prompts as token ids."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -12,16 +13,15 @@ from starlette.responses import Response
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import charged, enter
-from chairlift.server.context import context_of
+from chairlift.server.context import ServerContext, context_of
+from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.chunks import ChunkEncoder, Frame
 from chairlift.server.openai.exchange import read_request, respond
-from chairlift.server.openai.logprobs import check_prompt_scores
+from chairlift.server.openai.logprobs import ShownPrompt, check_prompt_scores
 from chairlift.server.openai.objects import Completion, CompletionChoice
 from chairlift.server.openai.params import attributes_of, completion_params, given_params, is_echo_only
-from chairlift.server.openai.prompts import completion_prompts
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import CompletionRequest
-from chairlift.server.openai.shown_prompt import ShownPrompt
 from chairlift.server.openai.structured import check_shape
 from chairlift.server.openai.whole import with_choices, with_prompt_logprobs
 from chairlift.text.tokenizer import Tokenizer
@@ -106,3 +106,27 @@ class _Form:
     @property
     def _echoes(self) -> bool:
         return bool(self._request.echo)
+
+
+MAX_PROMPTS = 1024
+
+
+async def completion_prompts(context: ServerContext, request: CompletionRequest, limit: TokenLimit) -> list[list[int]]:
+    prompt = request.prompt
+    items: Sequence[Any] = [prompt] if isinstance(prompt, str) else prompt
+    if len(items) > max(MAX_PROMPTS, limit.num_tokens) and isinstance(items[0], int):  # before reading all
+        raise limit.refusal(f"{len(items)} tokens {limit.why}", len(items))
+    if items and all(isinstance(item, int) for item in items):
+        items = [items]
+    if not items:
+        raise InvalidRequest("prompt", "must not be empty")
+    if len(items) > MAX_PROMPTS:
+        raise InvalidRequest("prompt", f"must hold at most {MAX_PROMPTS} prompts, got {len(items)}")
+    if len({type(item) for item in items}) > 1 or isinstance(items[0], int):
+        raise InvalidRequest("prompt", "must be text, a list of texts, token ids or a list of token-id lists")
+    if not all(items):
+        raise InvalidRequest("prompt", "must not be empty")
+    if isinstance(items[0], list):
+        return list(items)
+    add_special = request.add_special_tokens is not False
+    return await context.encoder.encode_all(items, add_special, limit)

@@ -12,7 +12,7 @@ from chairlift.server.openai.fields import Body, read
 from chairlift.server.openai.reply import Choice, Reply, check_model
 from chairlift.server.openai.whole import whole_response
 from chairlift.server.receive import read_body, until_gone
-from chairlift.server.request_log.ignored import ignore
+from chairlift.server.request_log.record import ignore
 from chairlift.server.stream import ByteStream, DeltaEncoder
 
 _HEADERS = [

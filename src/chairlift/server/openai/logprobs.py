@@ -5,6 +5,7 @@ Always: a number that JSON cannot hold is sent as -9999. A token that is not tex
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
+from chairlift.server.answer import Answer
 from chairlift.server.openai.objects import (
     ChatLogprob,
     ChatLogprobs,
@@ -19,7 +21,7 @@ from chairlift.server.openai.objects import (
     PromptLogprob,
     TopLogprob,
 )
-from chairlift.text.detokenize import Detokenizer
+from chairlift.text.detokenize import Detokenizer, last_bytes
 from chairlift.text.tokenizer import Tokenizer
 
 MAX_PROMPT_SCORES = 4_194_304  # of a body; some 280 MiB of JSON
@@ -138,3 +140,41 @@ def _prompt_logprob(tokenizer: Tokenizer, score: TokenScore) -> dict[str, Prompt
         str(token): PromptLogprob(_number(logprob), rank, token_text(tokenizer, token))
         for token, logprob, rank in ranked
     }
+
+
+class ShownPrompt:
+    """What the choices of a prompt show of it, made once for all of them: when the first needs it."""
+
+    def __init__(self, tokenizer: Tokenizer, answer: Answer) -> None:
+        self.answer = answer
+        self._tokenizer = tokenizer
+        self._skips_special = answer.params.skip_special_tokens
+        self._scores: list[bytes] | None = None
+
+    @cached_property
+    def text(self) -> str:
+        return self._tokenizer.decode(self.answer.prompt, self._skips_special)
+
+    def scores(self) -> Iterator[bytes]:
+        """The JSON of `PromptLogprobs`, to be read to its end."""
+        if self._scores is not None:
+            yield from self._scores
+            return
+        made = []
+        for piece in prompt_logprobs(self._tokenizer, self.answer.prompt_scores):
+            made.append(piece)
+            yield piece
+        self._scores = made
+
+    def choice_scores(self, echo: bool) -> CompletionScores:
+        """The scores of one more choice; `echo`: behind those of the prompt."""
+        lists = (lambda: self._lists) if echo else None
+        return CompletionScores(self._tokenizer, self._last_bytes, self._skips_special, lists)
+
+    @cached_property
+    def _last_bytes(self) -> bytes:
+        return last_bytes(self._tokenizer, self.answer.prompt, self._skips_special)
+
+    @cached_property
+    def _lists(self) -> PromptLists:
+        return prompt_lists(self._tokenizer, self.answer.prompt, self.answer.prompt_scores, self._skips_special)

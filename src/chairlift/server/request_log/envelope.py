@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.bounds import Load
 from chairlift.server.errors import respond
-from chairlift.server.request_log.ignored import HEADER, names_of
 from chairlift.server.request_log.log import RequestLog
+from chairlift.server.request_log.record import HEADER, names_of
 
 logger = logging.getLogger(__name__)
 IGNORED = HEADER.lower().encode()

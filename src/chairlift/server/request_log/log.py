@@ -14,8 +14,7 @@ from typing import Any
 from starlette.types import Scope
 
 from chairlift.config.keys import ApiKey
-from chairlift.server.request_log.ignored import names_of
-from chairlift.server.request_log.record import Record
+from chairlift.server.request_log.record import Record, names_of
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.phases import Phase, phases
 from chairlift.telemetry.spans import RequestSpan, Spans

@@ -1,8 +1,12 @@
-"""A request in flight: its arrival, its answers and its HTTP status."""
+"""A request in flight: its arrival, its answers, its HTTP status, and the fields of its body that had no effect.
+
+Those fields are named in a response header and in the request log. Clients send more than a server knows, so unknown
+fields are accepted; but a misspelt `temprature` should show.
+"""
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -79,3 +83,26 @@ def _reason(error: Exception) -> str:
     if not isinstance(error, ChairliftError):
         return "internal"
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()
+
+
+HEADER = "X-Chairlift-Ignored"
+_MAX_NAMES = 20
+_MAX_LENGTH = 60
+_UNFIT = re.compile(r"[^!-+\-.-~]")  # for a list with commas in a header
+
+
+def ignore(http: Request, names: Iterable[object]) -> None:
+    """Adds to those that were ignored before. Names may be of other types on the llm-serving routes, which read lists
+    of pairs as objects."""
+    record = record_of(http)
+    for name in dict.fromkeys(map(str, names)):
+        shown = _UNFIT.sub("?", name[:_MAX_LENGTH])
+        if len(record.ignored) == _MAX_NAMES:
+            record.num_unnamed += 1
+        elif shown not in record.ignored:
+            record.ignored.append(shown)
+
+
+def names_of(record: Record) -> list[str]:
+    more = [f"and-{record.num_unnamed}-more"] if record.num_unnamed else []
+    return [*record.ignored, *more]

@@ -14,7 +14,17 @@ from chairlift.core.structured import Structured
 from chairlift.text.panics import LibraryFailed, caught
 from chairlift.text.structured.endless import is_endless
 from chairlift.text.structured.faults import own_faults, why_endless
-from chairlift.text.structured.lark import escaped, holds_given, lark_of, library_schema
+from chairlift.text.structured.lark import (
+    either,
+    escaped,
+    expression,
+    given,
+    holds_given,
+    json_value,
+    lark_of,
+    library_schema,
+    literal,
+)
 from chairlift.text.structured.places import failing_place
 from chairlift.text.structured.rules_depth import check_lark
 from chairlift.text.structured.source import check_length, choices, loaded, wrong
@@ -140,3 +150,17 @@ _MAKERS: dict[str, Callable[[str], str]] = {
     "json_schema": lambda source: _of_schema(loaded(source)), "regex": LLMatcher.grammar_from_regex,
     "choice": _of_choice,
 }  # fmt: skip
+
+
+def nested(structured: Structured) -> str:
+    """As a part of a larger grammar. Raises `InvalidRequest` for what is not well formed."""
+    source = structured.source
+    if structured.kind == "json_schema":
+        return json_value(loaded(source))
+    if structured.kind == "choice":
+        return either([literal(text) for text in choices(source)])
+    if structured.kind == "regex":
+        return expression(source)
+    if structured.kind == "structural_tag":
+        return f"%lark {{\n{tags_grammar(loaded(source))}\n}}"
+    return given(lark_of(source))

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from chairlift.core.packed import packed
-from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
+from chairlift.core.routing.prefixes import span_hashes
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.rules import ByUser, LeastLoaded, Prefix

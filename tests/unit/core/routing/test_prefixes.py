@@ -6,8 +6,7 @@ import pytest
 
 from chairlift.core.packed import packed
 from chairlift.core.routing import prefixes
-from chairlift.core.routing.hashes import span_hashes, span_of
-from chairlift.core.routing.prefixes import KnownPrefixes
+from chairlift.core.routing.prefixes import KnownPrefixes, span_hashes, span_of
 from chairlift.core.routing.replicas import members
 
 CHAINS = [[bytes([chain, depth]) for depth in range(6)] for chain in range(4)]

@@ -7,8 +7,8 @@ import pytest
 from chairlift.config.options.rules import make_router
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.packed import packed
-from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
+from chairlift.core.routing.prefixes import span_hashes
 from chairlift.core.routing.rebalancing import Rebalancing, Waiting
 from chairlift.core.routing.replicas import Replicas, work
 from chairlift.core.routing.router import Asked, Router

@@ -1,4 +1,4 @@
-from chairlift.core.routing.roles import Roles
+from chairlift.core.routing.roster import Roles
 
 
 def test_a_request_needs_prefill_until_it_has_made_a_token() -> None:

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from chairlift.core.packed import packed
-from chairlift.core.routing.hashes import span_hashes
 from chairlift.core.routing.news import PrefixChanges
+from chairlift.core.routing.prefixes import span_hashes
 from chairlift.core.routing.replicas import Replicas
 from chairlift.core.routing.router import Asked, Router
 from chairlift.core.routing.routing import Routing, failure

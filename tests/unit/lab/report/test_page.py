@@ -1,9 +1,19 @@
 from pathlib import Path
 
 from chairlift.lab.report.chart import bars
-from chairlift.lab.report.files import write
 from chairlift.lab.report.markup import tag
-from chairlift.lab.report.page import Charts, Code, Element, Heading, Paragraph, Table, Tiles, to_html, to_markdown
+from chairlift.lab.report.page import (
+    Charts,
+    Code,
+    Element,
+    Heading,
+    Paragraph,
+    Table,
+    Tiles,
+    to_html,
+    to_markdown,
+    write_files,
+)
 
 BLOCKS: list[Element] = [
     Heading("H & I"),
@@ -46,6 +56,6 @@ def test_markdown_shows_the_same_beside_a_picture() -> None:
 
 
 def test_files_go_into_a_folder_that_is_made(tmp_path: Path) -> None:
-    paths = write(tmp_path / "new" / "folder", {"a.txt": "ä", "b.txt": ""})
+    paths = write_files(tmp_path / "new" / "folder", {"a.txt": "ä", "b.txt": ""})
     assert [path.name for path in paths] == ["a.txt", "b.txt"]
     assert paths[0].read_bytes() == "ä".encode()

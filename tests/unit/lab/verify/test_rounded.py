@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chairlift.lab.verify.rounded import RoundedTensors
+from chairlift.lab.verify.reference import RoundedTensors
 from chairlift.lab.verify.tolerance import tolerance_of
 from chairlift.models.spec import HF_NAMES, uniform_model
 from chairlift.runner.native.ops import available

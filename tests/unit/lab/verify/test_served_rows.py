@@ -7,10 +7,10 @@ import pytest
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.params import SamplingParams
-from chairlift.lab.verify import served_rows
+from chairlift.lab.verify import served
 from chairlift.lab.verify.cases import Case
 from chairlift.lab.verify.output import Outputs, SampleKey, SampleOutput
-from chairlift.lab.verify.served_rows import ServedRows
+from chairlift.lab.verify.served import ServedRows
 from chairlift.telemetry import logit_files
 from chairlift.telemetry.logit_files import name_of, path_of, prefix_digest
 
@@ -20,7 +20,7 @@ ALIKE = [Case((*range(100), last), GREEDY) for last in (1, 2)]  # the same begin
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_rows, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(served, "_PATIENCE_S", 0.0)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_rows_of_earlier_requests_are_not_taken(folder: Path) -> None:
 
 
 def test_rows_of_other_traffic_prolong_no_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_rows, "_PATIENCE_S", 10.0)
+    monkeypatch.setattr(served, "_PATIENCE_S", 10.0)
     now, others = 0.0, [Case((*range(100), 1000 + n), GREEDY) for n in range(50)]
 
     def sleep(_: float) -> None:
@@ -66,8 +66,8 @@ def test_rows_of_other_traffic_prolong_no_wait(folder: Path, monkeypatch: pytest
         now += 3.0
         wrote(folder, len(others), others.pop(), 0.0)
 
-    monkeypatch.setattr(served_rows.time, "sleep", sleep)
-    monkeypatch.setattr(served_rows.time, "monotonic", lambda: now)
+    monkeypatch.setattr(served.time, "sleep", sleep)
+    monkeypatch.setattr(served.time, "monotonic", lambda: now)
     rows = ServedRows(folder)
     rows.give(ALIKE, answers())
     assert (rows.num_missing, len(others)) == (2, 46)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from chairlift.live.nodes.numbers import KEPT_S, Numbers
+from chairlift.live.nodes.members import KEPT_S, Numbers
 
 
 def test_the_least_free_number_is_given_after_the_servers_own() -> None:

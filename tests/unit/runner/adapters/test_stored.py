@@ -12,8 +12,8 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.models.adapters.adapter import TENSOR_FILE, AdapterSpec, read_adapter
 from chairlift.models.files.hf import load_hf
 from chairlift.models.spec import ModelConfig
-from chairlift.runner.adapters import stored
-from chairlift.runner.adapters.stored import StoredAdapter
+from chairlift.runner.adapters import store
+from chairlift.runner.adapters.store import StoredAdapter
 from fakes.adapters import adapter_tensors, write_adapter
 from fakes.tiny_model import write_tiny_model
 
@@ -31,8 +31,8 @@ def spec_of(folder: Path, config: ModelConfig) -> AdapterSpec:
 
 @pytest.mark.parametrize("piece", [100, 4096, 4 << 20])  # bytes: by several threads, or by one
 def test_every_number_is_read(tmp_path: Path, config: ModelConfig, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "_PIECE", piece)
-    monkeypatch.setattr(stored.hardware, "num_cpus", lambda: 3)
+    monkeypatch.setattr(store, "_PIECE", piece)
+    monkeypatch.setattr(store.hardware, "num_cpus", lambda: 3)
     spec, expected = spec_of(tmp_path, config), adapter_tensors(1, RANK)
     adapter = StoredAdapter(spec)
     for part in spec.parts:

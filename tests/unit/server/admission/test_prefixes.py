@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.config.keys import ApiKey, read_keys
-from chairlift.server.admission.prefixes import salt_of
+from chairlift.server.admission.api_keys import salt_of
 from fakes.http_world import HttpWorld
 
 ALICE, BOB, CAROL = "sk-alice-0123456789", "sk-bob-0123456789abc", "sk-carol-0123456789a"

@@ -10,8 +10,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.responses.rules.schemas import schema_of
 from chairlift.text.responses.tools.tool import Tool
-from chairlift.text.structured.grammar import grammar_of
-from chairlift.text.structured.nested import nested
+from chairlift.text.structured.grammar import grammar_of, nested
 
 Part = Callable[[Any], Any]
 _CHAINS: list[Part] = [

@@ -4,7 +4,7 @@ import pytest
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
-from chairlift.text.structured.nested import nested
+from chairlift.text.structured.grammar import nested
 
 
 @pytest.mark.parametrize(

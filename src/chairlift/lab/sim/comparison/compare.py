@@ -10,8 +10,7 @@ from chairlift.lab.sim.profile import Profile
 from chairlift.lab.sim.run import run
 from chairlift.lab.workload.arrivals import parse_arrivals
 from chairlift.lab.workload.item import Item
-from chairlift.telemetry.columns import columns
-from chairlift.telemetry.report import Report, Slo
+from chairlift.telemetry.report import Report, Slo, columns
 
 
 class VariantReport(NamedTuple):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from chairlift.lab.report import files, page
+from chairlift.lab.report import page
 from chairlift.lab.report.chart import PlotSeries, PlotStyle, bars, plot
 from chairlift.lab.report.frame import Chart, picture
 from chairlift.lab.report.page import Charts, Table
@@ -92,4 +92,4 @@ def write(rows: Sequence[VariantReport], title: str, folder: Path) -> list[Path]
         "compare.svg": picture(title, charts(rows)),
         "compare.html": to_html(rows, title),
     }
-    return files.write(folder, contents)
+    return page.write_files(folder, contents)

@@ -19,7 +19,7 @@ from chairlift.core.events import Exported, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.moving import KEPT_S, NUM_FETCHES, MovePrice, fetch_limit_s, with_room_to_leave
 from chairlift.core.request import Request
-from chairlift.core.routing.roles import Roles
+from chairlift.core.routing.roster import Roles
 from chairlift.core.windows import NO_WINDOWS
 from chairlift.lab.sim.fleet.replica import NEVER, Replica
 

@@ -18,8 +18,8 @@ from functools import partial
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.request import Request
-from chairlift.core.routing.hashes import span_hashes, span_of
 from chairlift.core.routing.news import PrefixNews
+from chairlift.core.routing.prefixes import span_hashes, span_of
 from chairlift.core.routing.rebalancing import Rebalancing, Waiting
 from chairlift.core.routing.replicas import work
 from chairlift.core.routing.router import Router

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from chairlift.models.adapters.adapter import AdapterSpec
 from chairlift.models.spec import ModelConfig
-from chairlift.runner.adapters.stored import StoredAdapter
+from chairlift.runner.adapters.store import StoredAdapter
 from chairlift.runner.cuda.adapters.layout import RANKS, num_blocks, slot_layout
 from chairlift.runner.weights.transfer import PIECE
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from chairlift.core.plan import BlockCopy, StepPlan
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import BlockCopy, Chunk, StepPlan
+from chairlift.core.request import Request
 from chairlift.core.windows import NO_WINDOWS, Windows
 from chairlift.runner.cuda.sampling.rows import sampling_rows
 from chairlift.runner.cuda.step.columns import Words
@@ -78,3 +80,27 @@ def _prompt_scores(plan: StepPlan) -> tuple[Words, Words]:
         return _NO_SCORES
     spans = [(each.first, len(each.tokens), each.num_top) for each in targets]
     return words(spans, 3), np.array([token for each in targets for token in each.tokens], np.int32)
+
+
+def is_known(plan: StepPlan, step: StepInput) -> bool:
+    """Whether no answer that is held to a shape has a token that the step ahead is still to bring."""
+    return all(chunk.start + chunk.count <= chunk.num_tokens for _, chunk in _held(plan, step))
+
+
+def structured_rows(plan: StepPlan, step: StepInput, last: dict[RequestId, int]) -> list[tuple[Request, list[int]]]:
+    """Those answers with the tokens that they have so far, in the order of the step input's rows. last: tokens of the
+    step ahead. One that ends its answer, means nothing or never came is left out: what comes after is thrown away."""
+    rows = []
+    for request, chunk in _held(plan, step):
+        output = list(chunk.tokens[len(request.prompt) : chunk.num_tokens])
+        if chunk.start + chunk.count > chunk.num_tokens:
+            token = last.get(request.id, -1)
+            output += [token] if token >= 0 and token not in request.stop_ids else []
+        rows.append((request, output))
+    return rows
+
+
+def _held(plan: StepPlan, step: StepInput) -> list[tuple[Request, Chunk]]:
+    """The answers of a step that are held to a shape."""
+    samples = [(request, chunk) for chunk in plan.chunks for request in chunk.samples]
+    return [samples[row] for row in step.sampling.structured.tolist()]

@@ -16,7 +16,7 @@ from chairlift.server.openai.responses.request import ResponseRequest
 from chairlift.server.openai.responses.response import Echo
 from chairlift.server.openai.responses.translate import translate
 from chairlift.server.openai.translated import Translated
-from chairlift.server.request_log.ignored import ignore
+from chairlift.server.request_log.record import ignore
 
 
 async def responses(http: Request) -> Response:

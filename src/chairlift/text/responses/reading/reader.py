@@ -11,9 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from chairlift.text.responses.reading.channels import read_channels
-from chairlift.text.responses.reading.cursor import Cursor, TooLong, Waits, marks_of
+from chairlift.text.responses.reading.cursor import Cursor, Hidden, TooLong, Waits, marks_of
 from chairlift.text.responses.reading.events import Event
-from chairlift.text.responses.reading.hidden import Hidden
 from chairlift.text.responses.reading.notations import (
     Call,
     read_json_calls,

@@ -9,7 +9,7 @@ from chairlift.core.events import Event, Token
 from chairlift.core.limits import Limits
 from chairlift.core.moving import MovePrice
 from chairlift.core.policies.rankings import Fcfs
-from chairlift.core.routing.roles import Role, Roles
+from chairlift.core.routing.roster import Role, Roles
 from chairlift.core.routing.rules import RoundRobin
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler

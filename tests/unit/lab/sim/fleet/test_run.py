@@ -16,7 +16,7 @@ from chairlift.core.policies.mlfq import Mlfq
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Policy
 from chairlift.core.request import Request
-from chairlift.core.routing import hashes
+from chairlift.core.routing import prefixes
 from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.routing.replicas import members
@@ -79,7 +79,7 @@ def test_one_replica_is_the_plain_simulation(depth: int, concurrency: int, token
 def test_every_request_is_served_and_the_router_knows_what_the_pools_hold(
     monkeypatch: pytest.MonkeyPatch, router: str
 ) -> None:
-    monkeypatch.setattr(hashes, "SPAN_TOKENS", 2)
+    monkeypatch.setattr(prefixes, "SPAN_TOKENS", 2)
     for seed in range(8):
         run = ReplicaRun(partial(scheduler, seed), 2 + seed % 3, make_router(router), COST, seed=seed)
         run.run(arriving(seed))
@@ -92,7 +92,7 @@ def test_every_request_is_served_and_the_router_knows_what_the_pools_hold(
         if not ROUTERS[router].needs_hashes:
             continue
         for _, request in arriving(seed):
-            known = hashes.span_hashes(request.packed.tokens, run.routing.span, "")
+            known = prefixes.span_hashes(request.packed.tokens, run.routing.span, "")
             found = {r: num for num, bits in run.routing.replicas.prefixes.match(known, run.routing.replicas.open)
                      for r in members(bits)}  # fmt: skip
             for index, replica in enumerate(replicas):

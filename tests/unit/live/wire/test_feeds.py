@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from chairlift.live.wire.figures_feed import PERIOD_S, FiguresFeed
+from chairlift.live.wire.feeds import PERIOD_S, FiguresFeed
 from chairlift.live.wire.link import Seen
 from chairlift.live.wire.messages import FromEngine, Told
 from chairlift.telemetry.metrics.figures import Counts, Figures
