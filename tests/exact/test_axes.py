@@ -13,9 +13,10 @@ from chairlift.core.request import Request
 from chairlift.lab.verify.deviation import Deviation
 from chairlift.lab.verify.drive import ScriptedRequest
 from chairlift.lab.verify.output import Outputs
-from fakes.exact_world import CONFIGS, OPS, ExactWorld, other_ids, why_missing
+from fakes.family_configs import CONFIGS
 from fakes.requests import make_samples, make_search
 from fakes.row_dependent import RowDependentOps
+from fakes.worlds.exact import OPS, ExactModel, other_ids, why_missing
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Every pair of kernels and number type; all combinations with `make nightly`, every family in test_families.py.
@@ -61,13 +62,13 @@ REQUESTS = [request for group in GROUPS for request in group]
 
 
 @cache
-def world_of(kind: Kind) -> ExactWorld:
+def world_of(kind: Kind) -> ExactModel:
     config, ops, dtype = kind
-    return ExactWorld(CONFIGS[config], DTYPES[dtype], OPS[ops]())
+    return ExactModel(CONFIGS[config], DTYPES[dtype], OPS[ops]())
 
 
 @cache
-def expected_of(world: ExactWorld) -> Outputs:
+def expected_of(world: ExactModel) -> Outputs:
     return world.alone(REQUESTS)
 
 
@@ -76,7 +77,7 @@ def expected_of(world: ExactWorld) -> Outputs:
         pytest.param(kind, marks=() if kind in DEFAULT else pytest.mark.nightly, id="-".join(kind)) for kind in KINDS
     ]
 )
-def world(request: pytest.FixtureRequest) -> ExactWorld:
+def world(request: pytest.FixtureRequest) -> ExactModel:
     if why_not := why_missing(request.param[1]):
         pytest.skip(why_not)
     return world_of(request.param)
@@ -99,7 +100,7 @@ def neighbours(count: int, seed: int = 1, is_aborted: bool = False) -> list[Scri
     return made
 
 
-def check(world: ExactWorld, among: list[ScriptedRequest], proof: str = "", **rules: object) -> None:
+def check(world: ExactModel, among: list[ScriptedRequest], proof: str = "", **rules: object) -> None:
     result = world.among(among, REQUESTS, **rules)  # type: ignore[arg-type]
     deviation = Deviation.of(expected_of(world), result.outputs)
     assert deviation.num_rows == 9 * len(REQUESTS)
@@ -109,50 +110,50 @@ def check(world: ExactWorld, among: list[ScriptedRequest], proof: str = "", **ru
 
 @pytest.mark.sampled(1)
 @in_turns("max_running", [2, 5, 9], ops=["torch"])
-def test_batch_size_and_arrival_order(world: ExactWorld, max_running: int) -> None:
+def test_batch_size_and_arrival_order(world: ExactModel, max_running: int) -> None:
     check(world, script(6, max_running) + neighbours(8), max_running=max_running, prefix_cache=False)
 
 
 @pytest.mark.sampled(2)
 @in_turns("max_step_tokens", [9, 10, 23, 64, 130], ops=["torch"])
-def test_chunk_boundaries(world: ExactWorld, max_step_tokens: int) -> None:
+def test_chunk_boundaries(world: ExactModel, max_step_tokens: int) -> None:
     check(world, script(3) + neighbours(3), "prompts cut", max_step_tokens=max_step_tokens, prefix_cache=False)
 
 
 @pytest.mark.sampled(2)
 @in_turns("policy", list(POLICIES))
-def test_every_policy(world: ExactWorld, policy: str) -> None:
+def test_every_policy(world: ExactModel, policy: str) -> None:
     check(world, script(6) + neighbours(6), policy=policy, max_running=4, max_step_tokens=70)
 
 
 @pytest.mark.sampled(2)
 @in_turns("prefill", list(PREFILLS))
-def test_every_prefill_rule(world: ExactWorld, prefill: str) -> None:
+def test_every_prefill_rule(world: ExactModel, prefill: str) -> None:
     check(world, script(6) + neighbours(6), prefill=prefill, max_running=5, max_step_tokens=70)
 
 
-def test_a_prefix_cache_cold_and_warm(world: ExactWorld) -> None:
+def test_a_prefix_cache_cold_and_warm(world: ExactModel) -> None:
     check(world, script(12), "prefixes found", max_running=3)
     check(world, script(6), "prefixes found", first=other_ids(script() + neighbours(5)))
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("preemption", "proof"), [("recompute", "computed again"), ("swap", "swapped")])
-def test_preemption_for_want_of_memory(world: ExactWorld, preemption: str, proof: str) -> None:
+def test_preemption_for_want_of_memory(world: ExactModel, preemption: str, proof: str) -> None:
     check(world, script(4) + neighbours(6), proof, preemption=preemption, num_blocks=23, prefix_cache=False)
 
 
-def test_neighbours_that_are_aborted(world: ExactWorld) -> None:
+def test_neighbours_that_are_aborted(world: ExactModel) -> None:
     check(world, script(6) + neighbours(9, is_aborted=True))
 
 
-def test_steps_in_flight(world: ExactWorld) -> None:
+def test_steps_in_flight(world: ExactModel) -> None:
     check(world, script(6) + neighbours(6), depth=2)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("preemption", "proof"), [("recompute", "computed again"), ("swap", "swapped")])
-def test_a_request_that_is_preempted_ten_times(world: ExactWorld, preemption: str, proof: str) -> None:
+def test_a_request_that_is_preempted_ten_times(world: ExactModel, preemption: str, proof: str) -> None:
     [request] = make_samples(900, range(100, 190), n=1, max_output=40, temperature=0.8)
     short = [ScriptedRequest(make_samples(5000 + i, [i, 7], n=1, max_output=2), arrives=2 + 4 * i) for i in range(12)]
     alone = world.alone([request])
@@ -164,7 +165,7 @@ def test_a_request_that_is_preempted_ten_times(world: ExactWorld, preemption: st
 
 
 @pytest.mark.sampled(1)
-def test_beams_have_the_bits_that_they_have_alone(world: ExactWorld) -> None:
+def test_beams_have_the_bits_that_they_have_alone(world: ExactModel) -> None:
     search = make_search(700, list(range(20, 150)), 3, max_output=9, n=2)
     alone = world.among([ScriptedRequest(search)], search, prefix_cache=False).outputs
     result = world.among([ScriptedRequest(search, arrives=2), *script(6), *neighbours(6)], search, max_step_tokens=40)
@@ -174,6 +175,6 @@ def test_beams_have_the_bits_that_they_have_alone(world: ExactWorld) -> None:
 
 
 def test_a_sum_that_depends_on_the_rows_is_found() -> None:
-    world = ExactWorld(CONFIGS["llama"], torch.float32, RowDependentOps())
+    world = ExactModel(CONFIGS["llama"], torch.float32, RowDependentOps())
     deviation = Deviation.of(world.alone(REQUESTS), world.among(script(6) + neighbours(6), REQUESTS).outputs)
     assert deviation.num_differing > 0

@@ -6,8 +6,9 @@ import torch
 from chairlift.lab.verify.deviation import Deviation
 from chairlift.lab.verify.drive import ScriptedRequest
 from chairlift.models.families.known import FAMILIES
-from fakes.exact_world import CONFIGS, OPS, ExactWorld, why_missing
+from fakes.family_configs import CONFIGS
 from fakes.requests import make_samples
+from fakes.worlds.exact import OPS, ExactModel, why_missing
 
 DTYPES = {"torch": torch.float32, "native": torch.bfloat16}
 NUM_TOKENS = 4
@@ -21,7 +22,7 @@ WANTED = [request for group in GROUPS for request in group]
 
 def test_every_family_is_among_them() -> None:
     missing = {family.architecture for family in FAMILIES} - {config.architecture for config in CONFIGS.values()}
-    assert not missing, "add them to CONFIGS of tests/fakes/exact_world.py"
+    assert not missing, "add them to CONFIGS of tests/fakes/family_configs.py"
 
 
 @pytest.mark.parametrize("ops", OPS)
@@ -29,7 +30,7 @@ def test_every_family_is_among_them() -> None:
 def test_a_request_has_the_same_bits_alone_and_in_chunks_among_others(config: str, ops: str) -> None:
     if why_not := why_missing(ops):
         pytest.skip(why_not)
-    world = ExactWorld(CONFIGS[config], DTYPES[ops], OPS[ops]())
+    world = ExactModel(CONFIGS[config], DTYPES[ops], OPS[ops]())
     script = [ScriptedRequest(group, arrives=2 * turn) for turn, group in enumerate(reversed(GROUPS))]
     result = world.among(script, WANTED, max_step_tokens=23, prefix_cache=False)
     assert result.happened["prompts cut"] > 0

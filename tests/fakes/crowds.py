@@ -2,8 +2,9 @@
 
 import random
 
-from fakes.model_world import CONFIG, Arrivals
 from fakes.requests import make_samples, make_search
+from fakes.worlds.models import CONFIG
+from fakes.worlds.world import Arrivals
 
 
 def crowd(seed: int) -> Arrivals:

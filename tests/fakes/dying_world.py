@@ -1,5 +1,6 @@
 """A world whose engines die: of poisoned requests, killed from outside, or of everything. Real clients, notes and
-quarantine, in one process and without a wire.
+quarantine, in one process and without a wire. It is no `worlds.world.World`: requests arrive by clients, and what is
+checked is which of them is blamed.
 
 `POISON` in a prompt crashes the engine that computes it, `HUNGRY` has it killed, as for want of memory; `HARMS` has
 more, which do so outside any step.

@@ -1,4 +1,7 @@
-"""The HTTP application over a scripted engine: in process, or on a real port for streams and disconnects."""
+"""The HTTP application over a scripted engine: in process, or on a real port for streams and disconnects.
+
+It is no `worlds.world.World`: there are no scheduler and no steps in it.
+"""
 
 import asyncio
 import socket

@@ -6,7 +6,7 @@ from pathlib import Path
 from chairlift.config.scheduler import Rules
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
-from fakes.world import World
+from fakes.worlds.world import World
 
 
 def record(world: World, path: Path, rules: Rules | None = None) -> Trace:

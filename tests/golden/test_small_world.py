@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.config.scheduler import Rules, make_scheduler
+from chairlift.config.options.rules import make_policy, make_prefill
+from chairlift.config.scheduler import Rules
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.scheduling.preemption import Preemption
@@ -22,7 +23,7 @@ from chairlift.telemetry.trace import Trace
 from fakes.drafts import RandomDrafter
 from fakes.requests import make_request, make_samples, make_search
 from fakes.traces import record
-from fakes.world import World
+from fakes.worlds.world import Arrivals, World
 
 HERE = Path(__file__).parent
 SWAP = Preemption(mode="swap", num_host_blocks=8)
@@ -41,15 +42,15 @@ def world(name: str) -> World:
     drafter = None
     if name.endswith("drafts"):
         limits, drafter = replace(limits, max_drafts=3), RandomDrafter(0, limits.vocab_size)
-    small = World(limits, preemption=rules.preemption, drafter=drafter)
-    small.scheduler = small.engine.scheduler = make_scheduler(limits, rules, drafter)
-    small.arrivals = {
+    arrivals: Arrivals = {
         0: [(make_request(1, range(9), 12, user="ann"),), (make_request(2, range(20, 27), 14, user="bob"),)],
         1: [make_samples(3, range(8), 2, 5, user="ann")],
         2: [make_search(5, range(30, 36), 2, 4), (make_request(7, range(9), 3, priority=1),)],
     }
-    small.aborts = {9: [RequestId(2)]}
-    return small
+    return World(
+        limits, arrivals=arrivals, aborts={9: [RequestId(2)]}, policy=make_policy(rules.policy),
+        prefill=make_prefill(rules.prefill), preemption=rules.preemption, drafter=drafter,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RULES)

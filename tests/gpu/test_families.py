@@ -7,7 +7,7 @@ import torch
 
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.models.spec import ModelConfig
-from fakes.exact_world import CONFIGS
+from fakes.family_configs import CONFIGS
 from fakes.requests import make_samples
 from gpu import test_cuda_runner as runners
 from gpu import test_exact as exact

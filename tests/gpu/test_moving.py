@@ -1,5 +1,6 @@
 """Requests move between two runners on a GPU with their keys and values, while further steps are in flight."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,13 +8,15 @@ import torch
 
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.core.scheduling.preemption import Preemption
 from chairlift.models.spec import uniform_model
 from chairlift.runner.kernels import make_ops, make_runner
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
-from fakes.moved_requests import engine_of, run_apart, run_moved
 from fakes.requests import make_request
+from fakes.worlds.moves import moves_after
+from fakes.worlds.world import Arrivals, Tokens, World
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,14 +30,24 @@ SHAPE: dict[str, Any] = {
 }  # fmt: skip
 CONFIG = uniform_model(**SHAPE)
 LIMITS = Limits(vocab_size=997, max_model_len=1120, block_size=16, num_blocks=128, max_running=8, max_step_tokens=256)
+PREEMPTION = Preemption(num_host_blocks=64)
 
 
-def make(dtype: torch.dtype, kv_dtype: torch.dtype) -> Runner:
-    device = torch.device("cuda")
-    ops = make_ops("triton", 1, exact=kv_dtype is dtype)
-    model = build_model(CONFIG, ops, DummyTensors(CONFIG), dtype, device, CONFIG.max_model_len)
-    kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, kv_dtype, device, num_host_blocks=64)
-    return make_runner("triton", model, kv, device, LIMITS, exact=kv_dtype is dtype)
+class Triton:
+    def __init__(self, dtype: torch.dtype, kv_dtype: torch.dtype) -> None:
+        self._dtype, self._kv_dtype = dtype, kv_dtype
+
+    def make(self, world: World) -> Runner:
+        device, exact = torch.device("cuda"), self._kv_dtype is self._dtype
+        ops = make_ops("triton", 1, exact=exact)
+        model = build_model(CONFIG, ops, DummyTensors(CONFIG), self._dtype, device, CONFIG.max_model_len)
+        kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, self._kv_dtype, device, num_host_blocks=64)
+        return make_runner("triton", model, kv, device, LIMITS, exact=exact)
+
+    def alone(self, arrivals: Arrivals, limits: Limits) -> Tokens:
+        """Without a move."""
+        world = World(limits, self, arrivals=arrivals, preemption=PREEMPTION).drive()
+        return world.outputs()
 
 
 @pytest.mark.parametrize(
@@ -53,8 +66,6 @@ def test_a_moved_request_gets_the_tokens_of_one_that_stays(
         make_request(i, range(3 * i, 40 + 60 * i), 40 + i, temperature=0.0, frequency_penalty=0.1 * i)
         for i in range(1, num_requests + 1)
     ]
-    apart = run_apart(engine_of(make(dtype, kv_dtype), LIMITS, 64), requests)
-    source, target = (engine_of(make(dtype, kv_dtype), LIMITS, 64) for _ in range(2))
-    moved, num_moved = run_moved(source, target, requests, num_tokens=5)
-    assert moved == apart
-    assert num_moved > sum(len(request.prompt) for request in requests) // 2
+    draw = partial(World, LIMITS, Triton(dtype, kv_dtype), preemption=PREEMPTION)
+    world = draw([moves_after(draw, 5)], arrivals={0: [(request,) for request in requests]}).run()
+    assert world.counts["moved tokens"] > sum(len(request.prompt) for request in requests) // 2

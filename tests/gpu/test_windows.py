@@ -7,8 +7,9 @@ import torch
 from chairlift.core.events import Forked, Preempted
 from chairlift.core.limits import Limits
 from chairlift.core.scheduling.preemption import Preemption
-from fakes.grouped_world import cuda_runners, grouped_limits, make_scheduler, run_both_ways, windowed
 from fakes.requests import make_samples
+from fakes.worlds.grouped import grouped_limits, on_cuda, windowed
+from fakes.worlds.world import World
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -27,10 +28,11 @@ def test_the_logits_are_those_of_a_full_cache(has_index: bool, exact: bool, head
     )
     limits = grouped_limits(config, limits)
     preemption = Preemption(mode="swap", num_host_blocks=400)
-    runners, kv = cuda_runners(config, limits, torch.bfloat16, CUDA, 400, exact)
     shared = [7 * i % 1000 for i in range(900)]
     arrivals = {i: [make_samples(10 * i, shared[: 900 - 83 * i], 1 + i % 2, 40, temperature=0.0)] for i in range(10)}
-    kinds = run_both_ways(runners, kv, make_scheduler(limits, preemption, has_index), arrivals)
-    assert min(kinds[Preempted], kinds[Forked], kinds["swap"]) > 0
-    assert kinds["hit"] > 0 or not has_index
-    assert kinds["compared"] > 400
+    runner = on_cuda(config, torch.bfloat16, CUDA, exact)
+    world = World(limits, runner, arrivals=arrivals, preemption=preemption, has_prefix_index=has_index).drive()
+    happened = world.happened
+    assert min(happened[Preempted], happened[Forked], happened["swap"]) > 0
+    assert happened["hit"] > 0 or not has_index
+    assert happened["compared"] > 400

@@ -79,7 +79,7 @@ def flash(query: Any, key: Any, value: Any, head_num: int, *, attn_mask: Any, sc
 
 
 def test_its_operations_give_what_the_plain_ones_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fakes.mindspore_world  # noqa: F401  starts it
+    import fakes.worlds.mindspore  # noqa: F401  starts it
     from chairlift.runner.mindspore import ascend
     from chairlift.runner.mindspore.attention import PlainAttention
     from chairlift.runner.mindspore.kv_cache import MindSporeCache
@@ -106,7 +106,7 @@ def test_its_operations_give_what_the_plain_ones_give(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("changed", [{"window": 4}, {"cap": 5.0}])
 def test_windows_and_caps_are_refused(changed: dict[str, Any]) -> None:
-    import fakes.mindspore_world  # noqa: F401  starts it
+    import fakes.worlds.mindspore  # noqa: F401  starts it
     from chairlift.runner.mindspore.ascend import AscendAttention
 
     with pytest.raises(InvalidConfig, match="no windows and no caps"):

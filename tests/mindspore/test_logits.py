@@ -32,7 +32,7 @@ def logits(decoder: Any) -> Iterator[tuple[int, int, torch.Tensor]]:
 
 
 def check(seed: int) -> None:
-    from fakes.mindspore_world import decoder
+    from fakes.worlds.mindspore import decoder
 
     config = plain_declaration(seed)
     wanted, count = reference(config, torch.float64), 0

@@ -1,7 +1,6 @@
 """Scheduling never changes tokens on MindSpore either: a crowd in its engine, against each request alone on torch."""
 
 from dataclasses import replace
-from functools import lru_cache
 
 import pytest
 import torch
@@ -10,16 +9,15 @@ from chairlift.core.events import Forked, Preempted
 from chairlift.core.scheduling.preemption import Preemption
 from fakes.crowds import crowd, with_searches
 from fakes.drafts import ToldDrafter
-from fakes.model_world import CONFIG, Arrivals, ModelWorld, Tokens, world_limits
+from fakes.worlds.models import CONFIG, TinyModel, world_limits
+from fakes.worlds.world import World
 
 CROWDED = {"max_running": 5, "max_step_tokens": 17}
 SWAP = Preemption(mode="swap", num_host_blocks=400)
 
 
-@lru_cache(maxsize=1)
-def crowd_and_tokens_alone() -> tuple[Arrivals, Tokens]:
-    arrivals = with_searches(crowd(1), 1)
-    return arrivals, ModelWorld(torch.float64).run_apart(arrivals)
+ON_TORCH = TinyModel(torch.float64)
+ARRIVALS = with_searches(crowd(1), 1)
 
 
 @pytest.mark.parametrize("block_size", [1, 4])
@@ -27,21 +25,20 @@ def crowd_and_tokens_alone() -> tuple[Arrivals, Tokens]:
 def test_preempted_chunked_forked_cached_and_searching_requests_get_the_tokens_of_torch(
     preemption: Preemption, block_size: int
 ) -> None:
-    from fakes.mindspore_world import MindSporeWorld
+    from fakes.worlds.mindspore import MindSporeModel
 
-    arrivals, alone = crowd_and_tokens_alone()
     limits = world_limits(80 // block_size, block_size, **CROWDED)
-    crowded, kinds = MindSporeWorld().run(limits, arrivals, preemption)
-    assert min(kinds[Preempted], kinds[Forked], kinds["hit"]) > 0, "the world was too easy to show anything"
-    assert (kinds["swap"] > 0) is (preemption.mode == "swap")
-    assert crowded == alone
+    world = World(limits, MindSporeModel(like=ON_TORCH), arrivals=ARRIVALS, preemption=preemption).run()
+    happened = world.happened
+    assert min(happened[Preempted], happened[Forked], happened["hit"]) > 0, "the world was too easy to show anything"
+    assert (happened["swap"] > 0) is (preemption.mode == "swap")
 
 
 def test_drafts_change_no_token() -> None:
-    from fakes.mindspore_world import MindSporeWorld
+    from fakes.worlds.mindspore import MindSporeModel
 
-    arrivals, alone = crowd_and_tokens_alone()
     limits = replace(world_limits(20, 4, **CROWDED), max_drafts=4)
-    crowded, kinds = MindSporeWorld().run(limits, arrivals, drafter=ToldDrafter(alone, CONFIG.vocab_size))
-    assert min(kinds[Preempted], kinds[Forked], kinds["hit"]) > 0 and kinds["more"] > 30
-    assert crowded == alone
+    drafter = ToldDrafter(ON_TORCH.alone(ARRIVALS), CONFIG.vocab_size)
+    world = World(limits, MindSporeModel(like=ON_TORCH), arrivals=ARRIVALS, drafter=drafter).run()
+    happened = world.happened
+    assert min(happened[Preempted], happened[Forked], happened["hit"]) > 0 and happened["more"] > 30

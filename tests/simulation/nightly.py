@@ -28,7 +28,7 @@ FAMILIES = ("policy", "prefill", "admission", "preemption", "block_size")
 def run_block(seeds: range) -> dict[str, object]:
     """The worlds of these seeds: a digest of all plans and events, what they were, and what failed."""
     from chairlift.core.events import Admitted, Forked, Preempted
-    from fakes.world import random_world
+    from fakes.worlds.draws import random_world
 
     digest, failures, num_steps = 0, [], 0
     counts: Counter[str] = Counter()

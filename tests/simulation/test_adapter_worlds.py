@@ -8,25 +8,15 @@ from chairlift.core.attributes import Attributes
 from chairlift.core.events import Admitted
 from chairlift.core.limits import Limits
 from chairlift.core.plan import AdapterSlot
-from fakes.adapter_world import adapter_world
-from fakes.moved_world import MovedWorld
 from fakes.requests import make_request
-from fakes.world import World
-
-
-def run(seed: int, is_full: bool = False) -> World:
-    world = adapter_world(seed, is_full)
-    try:
-        world.run()
-    except AssertionError as error:
-        raise AssertionError(f"seed {seed}: {error}") from error
-    return world
+from fakes.worlds.draws import adapter_world, moved_world
+from fakes.worlds.world import World
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(6))
 def test_every_request_is_computed_with_its_adapter_and_gets_the_tokens_it_would_get_alone(block: int) -> None:
-    worlds = [run(seed) for seed in range(block * 100, block * 100 + 100)]
+    worlds = [adapter_world(seed).run() for seed in range(block * 100, block * 100 + 100)]
     plans = [plan for world in worlds for plan in world.runner.plans if plan.loads]
     assert len(plans) > 100, "the worlds were too easy to show anything"
     waited_for = [plan for plan in plans if {*plan.loads} & {*plan.adapters} and plan.num_decoding]
@@ -36,7 +26,7 @@ def test_every_request_is_computed_with_its_adapter_and_gets_the_tokens_it_would
 
 def test_steps_that_do_not_fit_load_their_adapters_again() -> None:
     for seed in range(150):
-        run(seed, is_full=True)
+        adapter_world(seed, is_full=True).run()
 
 
 @pytest.mark.nightly
@@ -45,15 +35,14 @@ def test_a_request_that_moves_has_its_adapter_there_and_in_its_old_place_where_t
     """Seed 61, and without windows: the step that was to save what moves took its slot for another, and did not fit."""
     num_moved = 0
     for seed in range(300):
-        world = MovedWorld(seed, 0.2, adapter_world, is_full=seed % 3 > 0, windows=windows)
-        world.run()
-        num_moved += world.num_moved
+        world = moved_world(seed, 0.2, adapter_world, is_full=seed % 3 > 0, windows=windows).run()
+        num_moved += world.counts["moved"]
     assert num_moved > 100
 
 
 def test_worlds_are_deterministic() -> None:
     for seed in range(0, 300, 7):
-        one, other = run(seed), run(seed)
+        one, other = (adapter_world(seed).run() for _ in range(2))
         assert one.events == other.events
         assert [plan.adapters for plan in one.runner.plans] == [plan.adapters for plan in other.runner.plans]
 
@@ -71,23 +60,20 @@ def test_an_adapter_that_queues_is_not_starved_by_a_stream_for_the_one_in_the_sl
     """Two requests of the first adapter arrive at each step, one of the other in the beginning."""
     arrivals = {step: [asked(1 + 2 * step, 7), asked(2 + 2 * step, 7)] for step in range(100)}
     arrivals[3].append(asked(1000, 8))
-    world = World(LIMITS, arrivals=arrivals)
-    world.run()
+    world = World(LIMITS, arrivals=arrivals).run()
     admitted = [event.request for event in world.events if isinstance(event, Admitted)]
     assert admitted.index(1000) < 60, "it entered after the turn of the first"
 
 
 def test_base_requests_pass_those_that_wait_for_a_slot() -> None:
-    world = World(LIMITS, arrivals={0: [asked(1, 7, 20)], 1: [asked(2, 8), asked(3, 0)]})
-    world.run()
+    world = World(LIMITS, arrivals={0: [asked(1, 7, 20)], 1: [asked(2, 8), asked(3, 0)]}).run()
     admitted = [event.request for event in world.events if isinstance(event, Admitted)]
     assert admitted == [1, 3, 2]
 
 
 def test_adapters_are_loaded_a_plan_ahead_and_few_at_a_time_while_others_run() -> None:
     limits = replace(LIMITS, num_adapter_slots=8, max_running=16)
-    world = World(limits, arrivals={0: [asked(1, 0, 20)], 2: [asked(10 + each, 10 + each) for each in range(7)]})
-    world.run()
+    world = World(limits, arrivals={0: [asked(1, 0, 20)], 2: [asked(10 + each, 10 + each) for each in range(7)]}).run()
     plans = world.runner.plans
     loaded = {adapter: plan.step for plan in plans for adapter, _ in plan.loads}
     entered = {}
@@ -100,8 +86,7 @@ def test_adapters_are_loaded_a_plan_ahead_and_few_at_a_time_while_others_run() -
 
 def test_prefixes_are_shared_under_one_adapter_alone() -> None:
     arrivals = {step: [asked(1 + step, adapter)] for step, adapter in ((0, 7), (10, 7), (20, 8), (30, 0))}
-    world = World(LIMITS, arrivals=arrivals)
-    world.run()
+    world = World(LIMITS, arrivals=arrivals).run()
     cached = {event.request: event.num_cached for event in world.events if isinstance(event, Admitted)}
     assert cached == {1: 0, 11: 4, 21: 0, 31: 0}
     assert [plan.loads for plan in world.runner.plans if plan.loads] == [(AdapterSlot(7, 0),), (AdapterSlot(8, 0),)]

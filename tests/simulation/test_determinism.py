@@ -9,11 +9,10 @@ TESTS = Path(__file__).parent.parent
 SCRIPT = """
 import sys, zlib
 sys.path[:0] = [{tests!r}, {src!r}]
-from fakes.world import random_world
+from fakes.worlds.draws import random_world
 text = ""
 for seed in range(40):
-    world = random_world(seed)
-    world.run()
+    world = random_world(seed).run()
     for plan in world.runner.plans:
         text += repr([(c.request.id, c.start, c.count, c.blocks) for c in plan.chunks]) + repr(plan.copies)
     text += repr(world.events)

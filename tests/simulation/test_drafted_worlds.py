@@ -2,24 +2,13 @@
 
 import pytest
 
-from fakes.cut_world import CutWorld
-from fakes.full_world import full_world
-from fakes.world import World, random_world
-
-
-def run(seed: int) -> World:
-    world = random_world(seed, drafts=True)
-    try:
-        world.run()
-    except AssertionError as error:
-        raise AssertionError(f"seed {seed}: {error}") from error
-    return world
+from fakes.worlds.draws import cut_world, full_world, random_world
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(8))
 def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(block: int) -> None:
-    worlds = [run(seed) for seed in range(100 * block, 100 * block + 100)]
+    worlds = [random_world(seed, drafts=True).run() for seed in range(100 * block, 100 * block + 100)]
     num_drafts, num_accepted = (sum(getattr(w.runner, name) for w in worlds) for name in ("num_drafts", "num_accepted"))
     assert num_accepted > 500 and num_drafts - num_accepted > 300, "too few were right, or wrong, to show anything"
 
@@ -39,8 +28,7 @@ def test_tokens_come_in_fewer_steps() -> None:
 def test_steps_that_do_not_fit_cost_no_request_a_token(block: int) -> None:
     num_accepted = 0
     for seed in range(60 * block, 60 * block + 60):
-        world = full_world(seed, drafts=True)
-        world.run()
+        world = full_world(seed, drafts=True).run()
         num_accepted += world.runner.num_accepted
     assert num_accepted > 200
 
@@ -49,9 +37,8 @@ def test_steps_that_do_not_fit_cost_no_request_a_token(block: int) -> None:
 def test_a_request_that_is_cut_and_resumed_gets_the_tokens_it_would_get_alone(block: int) -> None:
     num_resumed = 0
     for seed in range(50 * block, 50 * block + 50):
-        world = CutWorld(seed, share=0.15, drafts=True)
-        world.run()
-        num_resumed += world.num_resumed
+        world = cut_world(seed, share=0.15, drafts=True).run()
+        num_resumed += world.counts["resumed"]
     assert num_resumed > 50
 
 
@@ -59,4 +46,4 @@ def test_a_request_that_is_cut_and_resumed_gets_the_tokens_it_would_get_alone(bl
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 6))])
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(40_000 + 600 * block, 40_600 + 600 * block):
-        run(seed)
+        random_world(seed, drafts=True).run()

@@ -10,13 +10,13 @@ from chairlift.core.engine import Engine
 from chairlift.core.events import Event
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
-from chairlift.core.scheduling.invariants import check
 from chairlift.lab.sim.drive import drive
 from chairlift.lab.sim.runner import VirtualClock
 from fakes.clocks import CountingClock
+from fakes.engines import BeginsFirst, Checked, PlansAtOnce
 from fakes.ledger import LedgerRunner, expected
-from fakes.planning import BeginsFirst, PlansAtOnce
-from fakes.world import World, random_world
+from fakes.worlds.draws import random_world
+from fakes.worlds.world import World
 
 
 class TimedLedger(LedgerRunner):
@@ -54,15 +54,14 @@ def run(kind: type[Engine], seed: int) -> tuple[World, int]:
     """And how often it waited to plan."""
     world, clock, waits = random_world(seed), VirtualClock(), [0]
 
-    class Checked(kind):  # type: ignore[misc,valid-type]
+    class Watched(kind):  # type: ignore[misc,valid-type]
         def step(self) -> list[Event]:
             waits[0] += self.plan_at > 0.0
             world.events += (events := super().step())
-            check(self.scheduler)
             return list(events)
 
     runner = TimedLedger(world, clock, seed)
-    drive(Checked(world.scheduler, runner, clock), clock, arrivals(world, seed))
+    drive(Watched(world.scheduler, runner, clock), clock, arrivals(world, seed))
     return world, waits[0]
 
 
@@ -71,7 +70,7 @@ def run(kind: type[Engine], seed: int) -> tuple[World, int]:
 def test_tokens_are_those_of_a_request_alone_whenever_steps_are_planned(start: int) -> None:
     num_waits = 0
     for seed in range(start, start + 50):
-        late, waits = run(Engine, seed)
+        late, waits = run(Checked, seed)
         at_once, none = run(PlansAtOnce, seed)
         num_waits += waits
         assert none == 0

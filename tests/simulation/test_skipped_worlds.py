@@ -29,7 +29,7 @@ from chairlift.core.scheduling.steady import Skipped
 from chairlift.lab.sim.cost import CostModel
 from chairlift.lab.sim.run import simulate
 from chairlift.telemetry.timeline import Timeline
-from fakes.world import PARAMETERS, with_windows
+from fakes.worlds.draws import PARAMETERS, with_windows
 
 Arriving = list[tuple[float, Request]]
 

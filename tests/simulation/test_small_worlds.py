@@ -4,26 +4,18 @@
 """
 
 import itertools
-from typing import Any
 
 import pytest
 
 from chairlift.config.options.rules import RULE_KINDS, parameters
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
-from fakes.world import PARAMETERS, random_world
-
-
-def run(seed: int, **rules: Any) -> None:
-    try:
-        random_world(seed, **rules).run()
-    except AssertionError as error:
-        raise AssertionError(f"seed {seed} {rules}: {error}") from error
+from fakes.worlds.draws import PARAMETERS, random_world
 
 
 @pytest.mark.parametrize("block", range(15))
 def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(block: int) -> None:
     for seed in range(block * 100, block * 100 + 100):
-        run(seed)
+        random_world(seed).run()
 
 
 @pytest.mark.sampled(1)
@@ -31,14 +23,14 @@ def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(bloc
 def test_so_it_does_under_every_combination_of_rules(policy: str) -> None:
     for i, (prefill, admission) in enumerate(itertools.product(PREFILLS, ADMISSIONS)):
         for seed in range(3 * i, 3 * i + 3):
-            run(seed, policy=policy, prefill=prefill, admission=admission)
+            random_world(seed, policy, prefill, admission).run()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 6))])
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(10_000 + 600 * block, 10_600 + 600 * block):
-        run(seed)
+        random_world(seed).run()
 
 
 @pytest.mark.parametrize(
@@ -47,7 +39,7 @@ def test_thousands_more_worlds(block: int) -> None:
 )
 def test_every_parameter_of_a_rule_is_varied(name: str, rule: type) -> None:
     missing = parameters(rule).keys() - PARAMETERS.get(name, {}).keys()
-    assert not missing, f"add a row for {name} to PARAMETERS in tests/fakes/world.py, with values of {sorted(missing)}"
+    assert not missing, f"add {name} to PARAMETERS in tests/fakes/worlds/draws.py, with values of {sorted(missing)}"
 
 
 def test_a_new_policy_takes_its_share_of_the_seeds_and_moves_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,39 +3,34 @@ alone, and what it says has the shape."""
 
 import random
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
 
 from chairlift.core.events import Preempted
 from chairlift.core.ids import RequestId
-from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.models.spec import uniform_model
 from chairlift.text.structured.vocabulary import grammar_vocabulary
 from fakes.drafts import ToldDrafter
-from fakes.model_world import SHAPE, Arrivals, ModelWorld, Tokens
 from fakes.shapes import SHAPES, has_shape
 from fakes.small_tokenizer import small_tokenizer
+from fakes.worlds.models import SHAPE, TinyModel, limits_of
+from fakes.worlds.world import Arrivals, Tokens, World
 
 TOKENIZER = small_tokenizer()
 EOS = TOKENIZER.eos_id or 0
 CONFIG = uniform_model(**SHAPE | {"vocab_size": TOKENIZER.vocab_size + 6, "max_model_len": 192})
 
 
-def world(max_followed: int = 4) -> ModelWorld:
+@cache
+def model(max_followed: int = 4) -> TinyModel:
     vocabulary = grammar_vocabulary(TOKENIZER, CONFIG.vocab_size, [EOS])
-    return ModelWorld(torch.float64, config=CONFIG, vocabulary=vocabulary, max_followed=max_followed)
-
-
-def limits(num_blocks: int, max_running: int, max_step_tokens: int) -> Limits:
-    return Limits(
-        vocab_size=CONFIG.vocab_size, max_model_len=CONFIG.max_model_len, block_size=4, num_blocks=num_blocks,
-        max_running=max_running, max_step_tokens=max_step_tokens,
-    )  # fmt: skip
+    like = None if max_followed == 4 else model()
+    return TinyModel(torch.float64, config=CONFIG, vocabulary=vocabulary, max_followed=max_followed, like=like)
 
 
 def params(rng: random.Random, index: int) -> SamplingParams:
@@ -49,7 +44,7 @@ def params(rng: random.Random, index: int) -> SamplingParams:
     )
 
 
-@lru_cache(maxsize=1)
+@cache
 def crowd_and_tokens_alone() -> tuple[Arrivals, Tokens]:
     rng, arrivals = random.Random(6), dict[int, list[tuple[Request, ...]]]()
     for index in range(20):
@@ -60,10 +55,7 @@ def crowd_and_tokens_alone() -> tuple[Arrivals, Tokens]:
         )  # fmt: skip
         samples = [replace(asked, id=RequestId(10 * index + i), sample_index=i) for i in range(rng.choice([1, 1, 3]))]
         arrivals[3 * index] = [tuple(samples)]
-    alone, tokens = world(), dict[RequestId, list[int]]()
-    for request in (request for groups in arrivals.values() for group in groups for request in group):
-        tokens |= alone.run(limits(48, 1, 64), {0: [(request,)]})[0]
-    return arrivals, tokens
+    return arrivals, model().alone(arrivals)
 
 
 @pytest.mark.sampled(1)
@@ -75,13 +67,12 @@ def test_preempted_and_drafted_answers_are_those_that_a_request_gets_alone(
     preemption: Preemption, has_drafts: bool
 ) -> None:
     arrivals, alone = crowd_and_tokens_alone()
-    bounds, drafter = limits(28, 6, 17), None
+    limits, drafter = limits_of(CONFIG, 28, 4, 6, 17), None
     if has_drafts:
-        bounds, drafter = replace(bounds, max_drafts=4), ToldDrafter(alone, CONFIG.vocab_size)
+        limits, drafter = replace(limits, max_drafts=4), ToldDrafter(alone, CONFIG.vocab_size)
     # Fewer answers are followed than run: matchers are made again from the tokens in most steps.
-    crowded, kinds = world(max_followed=2).run(bounds, arrivals, preemption, drafter)
-    assert kinds[Preempted] > 0 and (kinds["more"] > 30) is has_drafts
-    assert crowded == alone
+    world = World(limits, model(max_followed=2), arrivals=arrivals, preemption=preemption, drafter=drafter).run()
+    assert world.happened[Preempted] > 0 and (world.happened["more"] > 30) is has_drafts
 
 
 def test_every_answer_has_its_shape() -> None:

@@ -1,7 +1,7 @@
 """Layers with windows release what lies behind them, and no request loses a token by it: random small worlds on the
 ledger runner, which notices every page that is not what a token should see."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,29 +10,18 @@ from chairlift.core.ids import BlockId, Content
 from chairlift.core.request import Progress
 from chairlift.core.scheduling.window_pages import WindowPages
 from chairlift.core.scheduling.window_tables import WindowTables
-from fakes.full_world import full_world
-from fakes.moved_world import MovedWorld
-from fakes.world import World, random_world
-
-
-def run(seed: int, drafts: bool = False, make: Callable[..., World] = random_world) -> World:
-    world = make(seed, drafts=drafts, windows=True)
-    try:
-        world.run()
-    except AssertionError as error:
-        raise AssertionError(f"seed {seed}, drafts {drafts}: {error}") from error
-    return world
+from fakes.worlds.draws import full_world, moved_world, random_world
 
 
 def _run_all(count: int) -> None:
     for seed in range(count):
-        run(seed)
+        random_world(seed, windows=True).run()
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(6))
 def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(block: int) -> None:
-    worlds = [run(seed) for seed in range(100 * block, 100 * block + 100)]
+    worlds = [random_world(seed, windows=True).run() for seed in range(100 * block, 100 * block + 100)]
     events = [event for world in worlds for event in world.events]
     assert sum(isinstance(event, Admitted) and event.num_cached > 0 for event in events) > 50
     assert sum(isinstance(event, Preempted) and event.is_swapped for event in events) > 5
@@ -42,23 +31,23 @@ def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(bloc
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(2))
 def test_so_it_does_with_drafts(block: int) -> None:
-    assert sum(run(seed, drafts=True).runner.num_accepted for seed in range(100 * block, 100 * block + 100)) > 300
+    worlds = [random_world(seed, drafts=True, windows=True).run() for seed in range(100 * block, 100 * block + 100)]
+    assert sum(world.runner.num_accepted for world in worlds) > 300
 
 
 @pytest.mark.slow
 def test_so_it_does_where_steps_do_not_fit() -> None:
     for seed in range(120):
-        run(seed, make=full_world)
-        run(seed, drafts=True, make=full_world)
+        for drafts in (False, True):
+            full_world(seed, drafts=drafts, windows=True).run()
 
 
 @pytest.mark.slow
 def test_so_it_does_when_it_moves_between_engines() -> None:
     num_moved = 0
     for seed in range(150):
-        world = MovedWorld(seed, 0.1 + 0.5 * (seed % 2), windows=True)
-        world.run()
-        num_moved += world.num_moved
+        world = moved_world(seed, 0.1 + 0.5 * (seed % 2), windows=True).run()
+        num_moved += world.counts["moved"]
     assert num_moved > 100
 
 
@@ -88,4 +77,4 @@ def test_a_prefix_with_a_gap_in_its_window_is_noticed(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 6))])
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(50_000 + 600 * block, 50_600 + 600 * block):
-        run(seed, drafts=seed % 2 == 0)
+        random_world(seed, drafts=seed % 2 == 0, windows=True).run()

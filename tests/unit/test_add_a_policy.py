@@ -17,7 +17,7 @@ from chairlift.config.options.rules import RULE_KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/add-a-policy.md").read_text()
-PATCHED = ("src/chairlift/core/policies/known.py", "tests/fakes/world.py")
+PATCHED = ("src/chairlift/core/policies/known.py", "tests/fakes/worlds/draws.py")
 POLICY, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 DIFFS = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [shlex.split(line) for line in re.findall(r"^    (chairlift .*)$", PAGE, re.MULTILINE)]

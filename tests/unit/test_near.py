@@ -30,7 +30,7 @@ def test_a_source_file_has_the_nearest_mirrored_folder(source: str, tests: str |
 
 def test_changed_tests_run_themselves_and_nothing_runs_twice() -> None:
     changed = ["tests/unit/core/test_limits.py", "tests/simulation/test_small_worlds.py", "tests/unit/test_gone.py",
-               "tests/fakes/world.py", "src/chairlift/core/engine.py", "docs/tour.md"]  # fmt: skip
+               "tests/fakes/worlds/world.py", "src/chairlift/core/engine.py", "docs/tour.md"]  # fmt: skip
     assert paths_near(changed, ROOT) == sorted([*ALWAYS, "tests/simulation/test_small_worlds.py"])
 
 

@@ -13,7 +13,8 @@ from chairlift.core.request import Progress
 from chairlift.core.windows import Windows
 from fakes.request_views import running_view, view
 from fakes.requests import make_request, make_samples
-from fakes.world import World, random_world
+from fakes.worlds.draws import random_world
+from fakes.worlds.world import World
 
 
 def memory(num_free: int, *running: Progress, block_size: int = 1) -> MemoryView:
@@ -97,9 +98,8 @@ def _drawn(make: Callable[..., Progress], id: int, rng: random.Random) -> Progre
 def num_running(admission: Admission, *samples: tuple[int, int]) -> int:
     """How many of these (prompt, output) are admitted at once."""
     limits = Limits(vocab_size=50, max_model_len=32, block_size=2, num_blocks=16, max_running=8, max_step_tokens=80)
-    world = World(limits, admission=admission)
-    world.arrivals[0] = [(make_request(i, range(i, i + p), o),) for i, (p, o) in enumerate(samples, start=1)]
-    world.run()
+    groups = [(make_request(i, range(i, i + p), o),) for i, (p, o) in enumerate(samples, start=1)]
+    world = World(limits, admission=admission, arrivals={0: groups}).run()
     return sum(isinstance(e, Admitted) and e.at == 5.0 for e in world.events)
 
 
@@ -124,8 +124,7 @@ def test_no_request_is_preempted_under_reserve(block: int) -> None:
 
 def test_samples_beside_others_are_not_preempted_under_reserve() -> None:
     limits = Limits(vocab_size=50, max_model_len=40, block_size=4, num_blocks=20, max_running=8, max_step_tokens=80)
-    world = World(limits, admission=Reserve())
-    world.arrivals[0] = [make_samples(10 * i, range(i, i + 5 + i), 3, 9 - i) for i in range(1, 6)]
-    world.run()
+    groups = [make_samples(10 * i, range(i, i + 5 + i), 3, 9 - i) for i in range(1, 6)]
+    world = World(limits, admission=Reserve(), arrivals={0: groups}).run()
     assert not any(isinstance(e, Preempted) for e in world.events)
     assert len({e.at for e in world.events if isinstance(e, Admitted)}) < 5, "each had the machine to itself"

@@ -15,8 +15,8 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.lab.sim.cost import CostModel
 from chairlift.lab.sim.runner import SimRunner, VirtualClock
 from fakes.clocks import CountingClock
+from fakes.engines import PlansAtOnce
 from fakes.ledger import LedgerRunner
-from fakes.planning import PlansAtOnce
 from fakes.requests import make_request
 
 LIMITS = Limits(vocab_size=50, max_model_len=512, block_size=4, num_blocks=512, max_running=8, max_step_tokens=64)

@@ -12,7 +12,7 @@ from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Policy
 from fakes.request_views import drain, running_view, view, wait
 from fakes.requests import make_request
-from fakes.world import World
+from fakes.worlds.world import World
 
 LIMITS = Limits(vocab_size=50, max_model_len=256, block_size=4, num_blocks=256, max_running=2, max_step_tokens=64)
 
@@ -126,9 +126,7 @@ def stream_of_short_ones(policy: Policy, depth: int) -> World:
     arrivals = {0: [(make_request(i, range(i, i + 40), 60),) for i in (1, 2)]}
     for step in range(2, 400, 2):
         arrivals[step] = [(make_request(10 + step, [step % 50], 4),)]
-    world = World(LIMITS, policy=policy, depth=depth, arrivals=arrivals)
-    world.run()
-    return world
+    return World(LIMITS, policy=policy, depth=depth, arrivals=arrivals).run()
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -169,6 +167,5 @@ def test_memory_that_does_not_suffice_is_no_obstacle() -> None:
     limits = replace(LIMITS, num_blocks=30, max_model_len=120)
     arrivals = {0: [(make_request(i, range(i, i + 30), 40),) for i in (1, 2)]}
     arrivals |= {step: [(make_request(10 + step, [step % 50] * 20, 8),)] for step in range(1, 60, 3)}
-    world = World(limits, policy=Mlfq(quantum=8, starve=20.0), arrivals=arrivals)
-    world.run()
+    world = World(limits, policy=Mlfq(quantum=8, starve=20.0), arrivals=arrivals).run()
     assert sum(isinstance(e, Preempted) for e in world.events) > 3

@@ -19,7 +19,7 @@ from chairlift.core.prefill import (
     WaitAfterPreempt,
 )
 from fakes.requests import make_request
-from fakes.world import World
+from fakes.worlds.world import World
 
 LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=128, max_running=4, max_step_tokens=32)
 
@@ -45,8 +45,7 @@ def run(prefill: Prefill, *groups: tuple[int, int, int], limits: Limits = LIMITS
     world = World(limits, prefill=prefill)
     for i, (step, prompt, output) in enumerate(groups, start=1):
         world.arrivals.setdefault(step, []).append((make_request(i, range(i, i + prompt), output),))
-    world.run()
-    return world
+    return world.run()
 
 
 def shapes(world: World) -> list[list[tuple[int, int]]]:
@@ -232,10 +231,9 @@ def test_a_step_without_room_for_more_is_filled() -> None:
 
 
 def test_cached_tokens_do_not_keep_a_prompt_out() -> None:
-    world = World(LIMITS, prefill=Tight())
-    world.arrivals = {
+    arrivals = {
         0: [(make_request(1, range(20), 1),)],
         9: [(make_request(2, range(30, 35), 1),), (make_request(3, range(20), 1),)],
     }
-    world.run()
+    world = World(LIMITS, prefill=Tight(), arrivals=arrivals).run()
     assert shapes(world)[-1] == [(2, 5), (3, 4)]

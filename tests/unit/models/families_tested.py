@@ -11,7 +11,7 @@ from typing import Any
 
 from chairlift.models.families.known import FAMILIES
 from exact import test_families
-from fakes.exact_world import CONFIGS
+from fakes.family_configs import CONFIGS
 from gpu import test_torch_runner_cuda
 from unit.runner import test_model
 from unit.runner.fallback import families, test_twins

@@ -12,7 +12,7 @@ from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
-from fakes.model_world import CONFIG
+from fakes.worlds.models import CONFIG
 from unit.runner.twins import chunk, request, step
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ import torch
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import BlockCopy
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
-from fakes.model_world import CONFIG
+from fakes.worlds.models import CONFIG
 
 CPU = torch.device("cpu")
 

@@ -19,8 +19,9 @@ from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.crowds import crowd, with_searches
-from fakes.grouped_world import grouped_limits, make_scheduler, poison_tables, run_both_ways, windowed
-from fakes.model_world import world_limits
+from fakes.worlds.grouped import BothWays, grouped_limits, poison_tables, windowed
+from fakes.worlds.models import world_limits
+from fakes.worlds.world import World
 
 CPU = torch.device("cpu")
 CONFIG = windowed("wwFwwwF")  # three groups with a window, the last of one layer
@@ -49,18 +50,13 @@ def test_the_logits_are_those_of_a_full_cache(
         pytest.skip("needs the native kernels: a C compiler when installing")
     make_ops, dtype = KINDS[kind]
     limits = grouped_limits(CONFIG, world_limits(220 // block_size, block_size, 5, 17))
-    scheduler = make_scheduler(limits, preemption)
     poison_tables(monkeypatch, limits.num_blocks)
-    num_host = preemption.num_host_blocks
-    grouped, plain = (
-        KvCache(CONFIG, limits.num_blocks + 1, block_size, dtype, CPU, num_host, groups)
-        for groups in (kv_groups(CONFIG), None)
-    )
-    runners = tuple(TorchRunner(model_of(make_ops(), dtype), kv, CPU) for kv in (grouped, plain))
-    kinds = run_both_ways(runners, grouped, scheduler, with_searches(crowd(1), 1))  # type: ignore[arg-type]
-    assert min(kinds[Preempted], kinds[Forked], kinds["hit"]) > 0, "the world was too easy to show anything"
-    assert (kinds["swap"] > 0) is (preemption.mode == "swap")
-    assert kinds["compared"] > 200
+    runner = BothWays(CONFIG, dtype, CPU, lambda _, kv: TorchRunner(model_of(make_ops(), dtype), kv, CPU))
+    world = World(limits, runner, arrivals=with_searches(crowd(1), 1), preemption=preemption).drive()
+    happened = world.happened
+    assert min(happened[Preempted], happened[Forked], happened["hit"]) > 0, "the world was too easy to show anything"
+    assert (happened["swap"] > 0) is (preemption.mode == "swap")
+    assert happened["compared"] > 200
 
 
 def test_layers_at_one_place_share_their_tensors() -> None:

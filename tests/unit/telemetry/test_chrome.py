@@ -13,10 +13,10 @@ from chairlift.core.events import Preempted
 from chairlift.core.limits import Limits
 from chairlift.telemetry.chrome import entries, render
 from fakes.drafts import RandomDrafter
-from fakes.full_world import full_world
 from fakes.requests import make_request
 from fakes.traces import record
-from fakes.world import World, random_world
+from fakes.worlds.draws import full_world, random_world
+from fakes.worlds.world import World
 
 LIMITS = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=7, max_running=3, max_step_tokens=8)
 STEPS, RUNNING, OFF, COUNTERS = 1, 2, 3, 4

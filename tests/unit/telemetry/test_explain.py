@@ -15,10 +15,10 @@ from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.lines import Add
 from chairlift.telemetry.phases import DECODE, PREEMPTED, PROMPT, QUEUED, RECOMPUTED
 from fakes.drafts import RandomDrafter
-from fakes.full_world import full_world
 from fakes.requests import make_request, make_samples
 from fakes.traces import record
-from fakes.world import World, random_world
+from fakes.worlds.draws import full_world, random_world
+from fakes.worlds.world import World
 
 LIMITS = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=7, max_running=2, max_step_tokens=6)
 

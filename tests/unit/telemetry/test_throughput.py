@@ -11,7 +11,7 @@ from chairlift.telemetry.throughput import ThroughputLog
 from fakes.clocks import HeldClock
 from fakes.ledger import LedgerRunner
 from fakes.requests import make_samples
-from fakes.world import World
+from fakes.worlds.world import World
 
 LIMITS = Limits(
     block_size=4, num_blocks=64, max_model_len=256, max_running=8, max_step_tokens=64, vocab_size=50

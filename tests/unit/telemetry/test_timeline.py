@@ -11,7 +11,7 @@ from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.report import Slo, Spread
 from chairlift.telemetry.timeline import Timeline
 from fakes.requests import make_request, make_samples, make_search
-from fakes.world import World
+from fakes.worlds.world import World
 
 ONE, TWO, THREE = RequestId(1), RequestId(2), RequestId(3)
 LAST = FinishReason.LENGTH

@@ -22,7 +22,8 @@ from chairlift.telemetry.trace import Trace, digest, samples_of, summarize
 from fakes.drafts import RandomDrafter
 from fakes.requests import make_request, make_samples
 from fakes.traces import record
-from fakes.world import World, random_world
+from fakes.worlds.draws import random_world
+from fakes.worlds.world import World
 
 LIMITS = Limits(vocab_size=50, max_model_len=32, block_size=4, num_blocks=8, max_running=3, max_step_tokens=8)
 EXAMPLES: tuple[events.Event, ...] = (
@@ -96,8 +97,7 @@ def test_a_salt_is_not_written_down_but_still_parts_prompts(tmp_path: Path) -> N
 def test_digests_differ_where_plans_differ(tmp_path: Path) -> None:
     plans = []
     for prompt in (range(9), range(1, 10), range(8)):
-        world = World(LIMITS, arrivals={0: [(make_request(1, prompt, 3),)]})
-        world.run()
+        world = World(LIMITS, arrivals={0: [(make_request(1, prompt, 3),)]}).run()
         plans.append([digest(plan) for plan in world.runner.plans])
     assert plans[0] == plans[1], "the tokens of a prompt do not change what is planned"
     assert plans[0] != plans[2]

@@ -24,7 +24,7 @@ from chairlift.core.prefill import Delay, WaitAfterPreempt
 from chairlift.core.routing.rules import ROUTERS
 from fakes.request_views import drain, view
 from fakes.requests import make_request
-from fakes.world import World
+from fakes.worlds.world import World
 
 ROOT = Path(__file__).parents[4]
 MAKERS = {"policy": make_policy, "prefill": make_prefill, "admission": make_admission, "router": make_router}
@@ -279,9 +279,8 @@ def test_the_example_on_top_of_another_policy_bounds_its_wait(folder: Path, monk
 def test_the_example_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     limits = Limits(vocab_size=50, max_model_len=32, block_size=2, num_blocks=16, max_running=2, max_step_tokens=16)
-    world = World(limits, policy=make_policy("examples.my_policy:SmallTalkFirst:words=4"))
-    world.arrivals[0] = [(make_request(i, range(i, i + 9 - i), 3),) for i in range(1, 8)]
-    world.run()
+    policy = make_policy("examples.my_policy:SmallTalkFirst:words=4")
+    world = World(limits, policy=policy, arrivals={0: [(make_request(i, range(i, 9), 3),) for i in range(1, 8)]}).run()
     assert [e.request for e in world.events if isinstance(e, Admitted)][:3] == [5, 6, 7]
 
 

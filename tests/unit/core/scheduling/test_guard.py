@@ -15,7 +15,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Admission, Allowance, Prefill, RequestView
 from fakes.requests import make_request, make_samples
-from fakes.world import World
+from fakes.worlds.world import World
 
 LIMITS = Limits(vocab_size=50, max_model_len=24, block_size=2, num_blocks=12, max_running=3, max_step_tokens=12)
 
@@ -25,8 +25,7 @@ def run(**rules: Any) -> list[str]:
     arrivals: dict[int, list[Any]] = {0: [make_samples(20, range(5), 2, 6)]}
     for i in range(1, 8):
         arrivals.setdefault(i // 2, []).append((make_request(i, range(i, i + 4), 8),))
-    world = World(LIMITS, arrivals=arrivals, aborts={3: [RequestId(6)]}, may_fail=True, **rules)
-    world.run()
+    world = World(LIMITS, arrivals=arrivals, aborts={3: [RequestId(6)]}, may_fail=True, **rules).run()
     return [event.message for event in world.events if isinstance(event, RuleFailed)]
 
 

@@ -11,7 +11,8 @@ from chairlift.core.request import FinishReason
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from fakes.requests import make_request, make_samples, make_search
-from fakes.world import World
+from fakes.worlds.faults import failing, full
+from fakes.worlds.world import World
 
 ROOMY = Limits(
     vocab_size=50, max_model_len=64, block_size=4, num_blocks=64, max_running=8, max_step_tokens=16, max_step_prompts=0
@@ -19,9 +20,7 @@ ROOMY = Limits(
 
 
 def run(limits: Limits = ROOMY, *groups: tuple, depth: int = 1, **more: object) -> World:  # type: ignore[type-arg]
-    world = World(limits, depth=depth, arrivals={0: list(groups)}, **more)  # type: ignore[arg-type]
-    world.run()
-    return world
+    return World(limits, depth=depth, arrivals={0: list(groups)}, **more).run()  # type: ignore[arg-type]
 
 
 def shapes(world: World) -> list[list[tuple[int, int, int]]]:
@@ -62,8 +61,9 @@ def test_the_newest_request_is_preempted_when_blocks_run_out_and_keeps_its_outpu
 def test_preempted_requests_return_in_the_order_that_was_asked_for(requeue: str, place: int | None) -> None:
     limits = Limits(vocab_size=50, max_model_len=30, block_size=1, num_blocks=36, max_running=6, max_step_tokens=40)
     arrivals = {i: [(make_request(i + 1, range(3 * i, 3 * i + 4), 20 - 2 * i),)] for i in range(6)}
-    world = World(limits, policy=Fcfs(victim="shortest"), preemption=Preemption(requeue=requeue), arrivals=arrivals)
-    world.run()
+    world = World(
+        limits, policy=Fcfs(victim="shortest"), preemption=Preemption(requeue=requeue), arrivals=arrivals
+    ).run()
     preempted: list[int] = []
     num_choices = 0
     for event in world.events:
@@ -77,8 +77,7 @@ def test_preempted_requests_return_in_the_order_that_was_asked_for(requeue: str,
 
 
 def test_a_second_request_starts_from_the_blocks_of_the_first() -> None:
-    world = World(ROOMY, arrivals={0: [(make_request(1, range(10), 1),)], 3: [(make_request(2, range(10), 1),)]})
-    world.run()
+    world = World(ROOMY, arrivals={0: [(make_request(1, range(10), 1),)], 3: [(make_request(2, range(10), 1),)]}).run()
     assert [e.num_cached for e in world.events if isinstance(e, Admitted)] == [0, 8]
 
 
@@ -94,8 +93,7 @@ def test_no_request_starts_from_blocks_of_a_request_that_failed() -> None:
 
 def test_requests_with_different_salts_share_nothing() -> None:
     first, second = make_request(1, range(10), 1, cache_salt="a"), make_request(2, range(10), 1, cache_salt="b")
-    world = World(ROOMY, arrivals={0: [(first,)], 3: [(second,)]})
-    world.run()
+    world = World(ROOMY, arrivals={0: [(first,)], 3: [(second,)]}).run()
     assert [e.num_cached for e in world.events if isinstance(e, Admitted)] == [0, 0]
 
 
@@ -115,14 +113,12 @@ def test_samples_of_a_prompt_in_whole_blocks_copy_nothing() -> None:
 
 
 def test_when_the_leading_sample_is_aborted_before_its_prompt_is_done_the_next_takes_over() -> None:
-    world = World(ROOMY, arrivals={0: [make_samples(1, range(30), 3, 2)]}, aborts={1: [RequestId(1)]})
-    world.run()
+    world = World(ROOMY, arrivals={0: [make_samples(1, range(30), 3, 2)]}, aborts={1: [RequestId(1)]}).run()
     assert sorted(world.outputs()) == [2, 3]
 
 
 def test_a_pending_fork_can_be_aborted() -> None:
-    world = World(ROOMY, arrivals={0: [make_samples(1, range(30), 3, 2)]}, aborts={1: [RequestId(2)]})
-    world.run()
+    world = World(ROOMY, arrivals={0: [make_samples(1, range(30), 3, 2)]}, aborts={1: [RequestId(2)]}).run()
     assert sorted(world.outputs()) == [1, 3]
 
 
@@ -149,8 +145,7 @@ def test_prompt_scores_come_once_and_whole_even_over_several_chunks() -> None:
 
 def test_a_scored_prompt_is_computed_even_when_it_is_cached() -> None:
     plain, scored = make_request(1, range(10), 1), make_request(2, range(10), 1, prompt_logprobs=0)
-    world = World(ROOMY, arrivals={0: [(plain,)], 3: [(scored,)]})
-    world.run()
+    world = World(ROOMY, arrivals={0: [(plain,)], 3: [(scored,)]}).run()
     assert [e.num_cached for e in world.events if isinstance(e, Admitted)] == [0, 0]
 
 
@@ -162,23 +157,20 @@ def test_what_a_failed_step_was_to_move_out_is_computed_again() -> None:
     calm.run()
     moves = [plan.step for plan in calm.runner.plans if plan.swap_outs]
     assert moves
-    world = World(limits, arrivals=arrivals, preemption=swapping)
-    world.runner.fail_steps = frozenset(moves[:1])
-    world.run()
+    world = World(limits, faults=[failing(moves[0])], arrivals=arrivals, preemption=swapping).run()
     assert any(isinstance(e, Finished) for e in world.events)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_step_that_does_not_fit_is_made_of_smaller_ones_and_nothing_is_computed_twice(depth: int) -> None:
-    world = World(ROOMY, depth=depth, arrivals={0: [(make_request(i, range(i, i + 20), 6),) for i in range(1, 4)]})
     sizes: list[int] = []
 
     def is_too_large(plan: StepPlan) -> bool:
         sizes.append(plan.num_tokens)
         return plan.num_tokens > 5
 
-    world.runner.is_too_large = is_too_large
-    world.run()
+    arrivals = {0: [(make_request(i, range(i, i + 20), 6),) for i in range(1, 4)]}
+    world = World(ROOMY, faults=[full(is_too_large)], arrivals=arrivals, depth=depth).run()
     assert not any(isinstance(e, Finished | Preempted) for e in world.events)
     assert next(e.max_tokens for e in world.events if isinstance(e, Shrunk)) == sizes[0] // 2
     # Every token but each request's last, once.
@@ -198,9 +190,9 @@ def test_a_table_that_is_rolled_back_is_another_list() -> None:
 
 
 def test_a_single_token_that_does_not_fit_fails_its_request_alone() -> None:
-    world = World(ROOMY, arrivals={0: [(make_request(1, range(3), 4),)], 5: [(make_request(2, range(3), 4),)]})
-    world.runner.is_too_large = lambda plan: any(chunk.request.id == 1 for chunk in plan.chunks)
-    world.run()
+    arrivals = {0: [(make_request(1, range(3), 4),)], 5: [(make_request(2, range(3), 4),)]}
+    has_first = full(lambda plan: any(chunk.request.id == 1 for chunk in plan.chunks))
+    world = World(ROOMY, faults=[has_first], arrivals=arrivals).run()
     (end,) = [e for e in world.events if isinstance(e, Finished)]
     assert (end.request, end.finish) == (1, FinishReason.ERROR)
     assert "does not fit" in end.message
@@ -209,11 +201,8 @@ def test_a_single_token_that_does_not_fit_fails_its_request_alone() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_failed_step_fails_its_requests_and_no_others(depth: int) -> None:
-    world = World(
-        ROOMY, depth=depth, arrivals={0: [(make_request(1, range(3), 4),)], 5: [(make_request(2, range(3), 4),)]}
-    )
-    world.runner.fail_steps = frozenset([2])
-    world.run()
+    arrivals = {0: [(make_request(1, range(3), 4),)], 5: [(make_request(2, range(3), 4),)]}
+    world = World(ROOMY, faults=[failing(2)], arrivals=arrivals, depth=depth).run()
     assert [(e.request, e.finish) for e in world.events if isinstance(e, Finished)] == [(1, FinishReason.ERROR)]
     assert len(world.outputs()[RequestId(2)]) == 4
 
@@ -234,8 +223,9 @@ def test_a_running_request_past_its_timeout_stops_and_frees_its_blocks(depth: in
 
 
 def test_a_request_that_is_done_in_time_hears_nothing_of_its_timeout() -> None:
-    world = World(ROOMY, arrivals={0: [(make_request(1, [1], 2, timeout_s=9.0),)], 20: [(make_request(2, [1], 2),)]})
-    world.run()
+    world = World(
+        ROOMY, arrivals={0: [(make_request(1, [1], 2, timeout_s=9.0),)], 20: [(make_request(2, [1], 2),)]}
+    ).run()
     assert not [e for e in world.events if isinstance(e, Finished)]
 
 

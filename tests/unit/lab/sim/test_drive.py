@@ -16,8 +16,8 @@ from chairlift.lab.workload.item import Item
 from chairlift.lab.workload.requests import requests_of
 from chairlift.telemetry.report import Report
 from chairlift.telemetry.timeline import Timeline
+from fakes.engines import PlansAtOnce
 from fakes.noisy_steps import CountingRunner, NoisyCost
-from fakes.planning import PlansAtOnce
 
 LIMITS = Limits(
     vocab_size=1000, max_model_len=4096, block_size=16, num_blocks=8192, max_running=128, max_step_tokens=2048

@@ -22,7 +22,7 @@ from chairlift.runner.cuda.sampling import sampler
 from chairlift.runner.cuda.step import device
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.runner import TorchRunner
-from fakes.planning import BeginsFirst
+from fakes.engines import BeginsFirst
 from fakes.requests import make_request, make_samples
 from unit.runner.cuda.test_runner import SHARED, VOCAB, run
 

@@ -9,8 +9,9 @@ import torch
 from chairlift.core.limits import Limits
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.runner.cuda.step import layout
-from fakes.grouped_world import cuda_runners, grouped_limits, make_scheduler, run_both_ways, windowed
 from fakes.requests import make_samples
+from fakes.worlds.grouped import grouped_limits, on_cuda, windowed
+from fakes.worlds.world import World
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,18 +32,18 @@ def test_the_logits_are_those_of_a_full_cache(monkeypatch: pytest.MonkeyPatch, e
     monkeypatch.setattr(layout, "MAX_ROW_PAIRS", 20)  # so that there are tiles of queries, too
     limits = Limits(vocab_size=17, max_model_len=32, block_size=2, num_blocks=60, max_running=3, max_step_tokens=9)
     limits = grouped_limits(CONFIG, limits)
-    runners, kv = cuda_runners(CONFIG, limits, torch.float32, CPU, 0, exact)
     arrivals = {0: [make_samples(1, [1, 2, 3] * 4, 2, 3, temperature=0.0)], 2: [make_samples(3, [4, 5], 1, 8)]}
-    kinds = run_both_ways(runners, kv, make_scheduler(limits, Preemption(), has_prefix_index=False), arrivals)
-    assert kinds["compared"] >= 10
+    runner = on_cuda(CONFIG, torch.float32, CPU, exact)
+    world = World(limits, runner, arrivals=arrivals, has_prefix_index=False).drive()  # released pages are blank at once
+    assert world.counts["compared"] >= 10
 
 
 @pytest.mark.nightly
 def test_what_is_swapped_out_comes_back() -> None:
     limits = Limits(vocab_size=17, max_model_len=32, block_size=2, num_blocks=40, max_running=4, max_step_tokens=12)
     limits = grouped_limits(CONFIG, limits)
-    runners, kv = cuda_runners(CONFIG, limits, torch.float32, CPU, 80, exact=False)
     preemption = Preemption(mode="swap", num_host_blocks=80)
     arrivals = {0: [make_samples(1 + i, [1, 2, 3 + i] * 2, 1, 20, temperature=0.0) for i in range(4)]}
-    kinds = run_both_ways(runners, kv, make_scheduler(limits, preemption, has_prefix_index=False), arrivals)
-    assert kinds["swap"] > 0
+    runner = on_cuda(CONFIG, torch.float32, CPU, exact=False)
+    world = World(limits, runner, arrivals=arrivals, preemption=preemption, has_prefix_index=False).drive()
+    assert world.happened["swap"] > 0

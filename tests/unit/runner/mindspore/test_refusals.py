@@ -16,7 +16,7 @@ from chairlift.runner.mindspore import installed
 from chairlift.runner.mindspore.installed import check_fits
 from chairlift.runner.mindspore.target import pick_dtype
 from chairlift.serving.parent import serve
-from fakes.model_world import CONFIG
+from fakes.worlds.models import CONFIG
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,7 @@ from chairlift.runner.start.synthetic_steps import synthetic_step
 from chairlift.runner.torch.batching import batch_of
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
-from fakes.model_world import CONFIG, world_limits
+from fakes.worlds.models import CONFIG, world_limits
 
 CPU = torch.device("cpu")
 LIMITS = world_limits(16, 4, 4, 64)

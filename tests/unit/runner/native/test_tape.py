@@ -12,7 +12,7 @@ from chairlift.runner.start.synthetic_steps import synthetic_step
 from chairlift.runner.torch.batching import batch_of
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
-from fakes.model_world import CONFIG, world_limits
+from fakes.worlds.models import CONFIG, world_limits
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
 

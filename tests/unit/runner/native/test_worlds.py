@@ -1,6 +1,6 @@
 """Samples, searches, cached prefixes and swapping with the native kernels, in blocks of any size."""
 
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
@@ -9,16 +9,19 @@ from chairlift.core.events import Forked, Preempted
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.runner.native.ops import NativeOps, available
 from fakes.crowds import crowd, with_searches
-from fakes.model_world import Arrivals, ModelWorld, Tokens, world_limits
+from fakes.worlds.models import TinyModel, world_limits
+from fakes.worlds.world import World
 
 pytestmark = pytest.mark.skipif(not available(), reason="the native kernels were not built or not for this processor")
 SWAP = Preemption(mode="swap", num_host_blocks=400)
 
 
-@lru_cache(maxsize=3)
-def world_and_tokens_alone(dtype: torch.dtype, kv_dtype: torch.dtype) -> tuple[ModelWorld, Arrivals, Tokens]:
-    world, arrivals = ModelWorld(dtype, ops=NativeOps(2), kv_dtype=kv_dtype), with_searches(crowd(1), 1)
-    return world, arrivals, world.run_apart(arrivals)
+ARRIVALS = with_searches(crowd(1), 1)
+
+
+@cache
+def model_of(dtype: torch.dtype, kv_dtype: torch.dtype) -> TinyModel:
+    return TinyModel(dtype, ops=NativeOps(2), kv_dtype=kv_dtype)
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 4, 16])
@@ -30,8 +33,7 @@ def world_and_tokens_alone(dtype: torch.dtype, kv_dtype: torch.dtype) -> tuple[M
 def test_requests_in_a_batch_get_the_tokens_they_get_alone(
     dtype: torch.dtype, kv_dtype: torch.dtype, block_size: int
 ) -> None:
-    world, arrivals, alone = world_and_tokens_alone(dtype, kv_dtype)
     limits = world_limits(80 // block_size, block_size, max_running=5, max_step_tokens=17)
-    crowded, kinds = world.run(limits, arrivals, SWAP)
-    assert min(kinds[Preempted], kinds[Forked], kinds["hit"], kinds["swap"]) > 0
-    assert crowded == alone
+    world = World(limits, model_of(dtype, kv_dtype), arrivals=ARRIVALS, preemption=SWAP).run()
+    happened = world.happened
+    assert min(happened[Preempted], happened[Forked], happened["hit"], happened["swap"]) > 0

@@ -14,8 +14,8 @@ from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.start.load import load_runner
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.quantize import pick_weight_format
-from fakes.model_world import CONFIG, SHAPE
 from fakes.tiny_model import write_tiny_model
+from fakes.worlds.models import CONFIG, SHAPE
 
 
 @pytest.fixture

@@ -25,11 +25,11 @@ from chairlift.telemetry.watch import step_log
 from chairlift.telemetry.watch.ticks import KEEP_S
 from fakes.clocks import HeldClock
 from fakes.drafts import RandomDrafter
-from fakes.full_world import full_world
 from fakes.ledger import LedgerRunner
 from fakes.requests import make_request, make_samples
 from fakes.viewed import viewed
-from fakes.world import World, random_world
+from fakes.worlds.draws import full_world, random_world
+from fakes.worlds.world import World
 
 LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=32, max_running=4, max_step_tokens=8)
 

@@ -33,13 +33,14 @@ from chairlift.telemetry.trace import Trace
 from fakes.clocks import CountingClock
 from fakes.crowds import crowd, with_searches
 from fakes.drafts import RandomDrafter
-from fakes.full_world import full_world
+from fakes.engines import BeginsFirst
 from fakes.ledger import expected
-from fakes.model_world import CONFIG, world_limits
-from fakes.planning import BeginsFirst
 from fakes.requests import make_request
 from fakes.traces import record
-from fakes.world import World, random_world
+from fakes.worlds.draws import full_world, random_world
+from fakes.worlds.faults import failing
+from fakes.worlds.models import CONFIG, world_limits
+from fakes.worlds.world import World
 
 SMALL = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=7, max_running=3, max_step_tokens=8)
 
@@ -98,9 +99,9 @@ def test_a_live_run_on_a_model_is_planned_the_same_in_a_replay(tmp_path: Path, r
     assert seen[Preempted.__name__] or rules.admission == "peak"
 
 
-def made_as(world: Callable[[], World]) -> Callable[[Limits, Rules, Drafter | None], Scheduler]:
+def made_as(draw: Callable[..., World]) -> Callable[[Limits, Rules, Drafter | None], Scheduler]:
     """The scheduler of such a world, with rules that a header cannot name."""
-    return lambda _, __, drafter: replace(world(), drafter=drafter).scheduler
+    return lambda _, __, drafter: draw(drafter=drafter).scheduler
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
@@ -184,8 +185,8 @@ def test_another_event_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_step_that_failed_is_replayed(tmp_path: Path) -> None:
-    world = World(SMALL, arrivals={0: [(make_request(1, range(9), 4),)], 3: [(make_request(2, range(5), 4),)]})
-    world.runner.fail_steps = frozenset([2])
+    arrivals = {0: [(make_request(1, range(9), 4),)], 3: [(make_request(2, range(5), 4),)]}
+    world = World(SMALL, faults=[failing(2)], arrivals=arrivals)
     with closing(Recorder(tmp_path / "t", world.scheduler, Rules(), "ledger", "virtual", 1)) as recorder:
         world.engine.observer = recorder
         for step in range(12):

@@ -20,7 +20,7 @@ from chairlift.runner.cuda.adapters.pieces import KINDS, Placed, SlotAdapter, ma
 from chairlift.runner.cuda.adapters.place_kernel import place_kernel
 from chairlift.runner.cuda.adapters.slots import CudaSlots
 from fakes.adapters import SHAPES, write_adapter
-from fakes.exact_world import CONFIGS
+from fakes.family_configs import CONFIGS
 from fakes.slot_adapters import flat_adapter
 from fakes.tiny_model import write_tiny_model
 

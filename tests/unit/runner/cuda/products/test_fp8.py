@@ -10,7 +10,7 @@ from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.products.fp8 import Fp8Weight, round_rows
 from chairlift.runner.weights.assemble import WeightFormat, build_model
 from chairlift.runner.weights.dummy import DummyTensors
-from fakes.model_world import CONFIG
+from fakes.worlds.models import CONFIG
 
 pytestmark = [
     pytest.mark.skipif(

@@ -23,7 +23,7 @@ from fakes.clocks import CountingClock
 from fakes.requests import make_request
 from fakes.sampled import step_of
 from fakes.text_model import CPU, NoEvent, TextModel, cache_of, config_of, told, write
-from fakes.world import random_world
+from fakes.worlds.draws import random_world
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"

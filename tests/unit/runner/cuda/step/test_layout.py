@@ -7,7 +7,7 @@ from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
 from chairlift.runner.cuda.step.request_rows import RequestRows
 from fakes.requests import make_request, make_samples
-from fakes.world import random_world
+from fakes.worlds.draws import random_world
 
 
 def chunk(id: int, start: int, count: int, blocks: list[int], known: int | None = None, samples: bool = True) -> Chunk:

@@ -7,8 +7,8 @@ from chairlift.core.plan import StepPlan
 from chairlift.core.windows import Windows
 from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.input import StepInput
-from fakes.full_world import full_world
-from fakes.world import World, random_world
+from fakes.worlds.draws import full_world, random_world
+from fakes.worlds.world import World
 
 
 class Device:

@@ -3,7 +3,6 @@
 import torch
 
 from chairlift.config.settings import Settings
-from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.models.spec import ModelConfig
 from chairlift.runner.mindspore.target import start
@@ -11,7 +10,8 @@ from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import WeightFormat, build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.source import TensorSource
-from fakes.model_world import CONFIG, ModelWorld
+from fakes.worlds.models import CONFIG, TinyModel
+from fakes.worlds.world import World
 
 start(Settings(device="mindspore:cpu"), threads=2)
 
@@ -33,12 +33,12 @@ def decoder(config: ModelConfig, tensors: TensorSource, dtype: torch.dtype, bloc
     return MindSporeDecoder(built(config, tensors, dtype), block_size, PlainAttention)
 
 
-class MindSporeWorld(ModelWorld):
-    """As the other, on MindSpore; what is compiled stays for further runs with blocks of the same size."""
+class MindSporeModel(TinyModel):
+    """As the other, on MindSpore; what is compiled stays for further worlds with blocks of the same size."""
 
-    def __init__(self) -> None:
-        super().__init__(torch.float64)
+    def __init__(self, like: TinyModel) -> None:
+        super().__init__(torch.float64, like=like)
         self._built = built(CONFIG, DummyTensors(CONFIG), torch.float64)
 
-    def _runner(self, limits: Limits, num_host_blocks: int) -> Runner:
-        return make_runner(self._built, "cpu", limits, num_host_blocks, self._matchers())
+    def make(self, world: World) -> Runner:
+        return make_runner(self._built, "cpu", world.limits, world.preemption.num_host_blocks, self._matchers())

@@ -1,10 +1,11 @@
-"""An engine whose every step is computed twice: with layers in groups that release what lies behind their windows, and
-with a cache in which every layer keeps all tokens. The logits must be the same to the last bit.
+"""A runner that computes every step twice: with layers in groups that release what lies behind their windows, and with
+a cache in which every layer keeps all tokens. The logits must be the same to the last bit.
 
 Pages that are blank hold NaNs, and so does all that tables list outside of what a chunk may touch.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,21 +14,19 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from chairlift.core.events import Event
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Runner
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.models.kv_groups import kv_groups
+from chairlift.models.kv_groups import KvGroups, kv_groups
 from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch import batching
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
-from fakes.model_world import SHAPE, Arrivals, drive
+from fakes.worlds.models import SHAPE
+from fakes.worlds.world import World
 
 WINDOW = 9
 
@@ -53,21 +52,40 @@ class Recording(Runner):
     on_logits: LogitsHook | None
 
 
+MakeOne = Callable[[Limits, KvCache], Recording]
+
+
 class BothWays:
+    """Drive its worlds: tokens are compared in each step. `world.counts`: "compared" rows of logits."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device, make_one: MakeOne) -> None:
+        self._config, self._dtype, self._device, self._make_one = config, dtype, device, make_one
+
+    def make(self, world: World) -> Runner:
+        limits = world.limits
+        plain = replace(limits, window=0, num_window_groups=0)
+        caches = self._cache(world, kv_groups(self._config)), self._cache(world, None)
+        runners = self._make_one(limits, caches[0]), self._make_one(plain, caches[1])
+        return _Both(runners, caches[0], world.scheduler, world.counts)
+
+    def _cache(self, world: World, groups: KvGroups | None) -> KvCache:
+        num_blocks, num_host_blocks = world.limits.num_blocks + 1, world.preemption.num_host_blocks
+        size = world.limits.block_size
+        return KvCache(self._config, num_blocks, size, self._dtype, self._device, num_host_blocks, groups)
+
+
+class _Both:
     """A runner: of a cache with groups, and of one without."""
 
-    def __init__(self, grouped: Recording, plain: Recording, kv: KvCache, scheduler: Scheduler) -> None:
-        self._runners = (grouped, plain)
-        self._kv = kv
-        self._scheduler = scheduler
-        self.num_compared = 0
+    depth = 1
+
+    def __init__(
+        self, runners: tuple[Recording, Recording], kv: KvCache, scheduler: Scheduler, counts: Counter[str]
+    ) -> None:
+        self._runners, self._kv, self._scheduler, self._counts = runners, kv, scheduler, counts
         self._rows: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
         for runner, rows in zip(self._runners, self._rows, strict=True):
             runner.on_logits = lambda ids, positions, logits, rows=rows: rows.append(logits.clone())  # type: ignore[misc]
-
-    @property
-    def depth(self) -> int:
-        return 1
 
     def submit(self, plan: StepPlan) -> None:
         self._poison(plan)
@@ -88,7 +106,7 @@ class BothWays:
         for one, other in zip(*self._rows, strict=True):
             assert not one.isnan().any(), "a page was read that is not the request's"
             assert torch.equal(one, other)
-            self.num_compared += len(one)
+            self._counts["compared"] += len(one)
         for rows in self._rows:
             rows.clear()
         return result
@@ -108,36 +126,16 @@ def poison_tables(monkeypatch: pytest.MonkeyPatch, nowhere: int) -> None:
     monkeypatch.setattr(batching, "_window_tables", poisoned)
 
 
-def run_both_ways(
-    runners: tuple[Recording, Recording], kv: KvCache, scheduler: Scheduler, arrivals: Arrivals
-) -> Counter[type[Event] | str]:
-    """How often each kind of event came, as `drive` has it; "compared": rows of logits."""
-    runner = BothWays(*runners, kv, scheduler)
-    _, kinds = drive(scheduler, runner, arrivals)
-    kinds["compared"] = runner.num_compared
-    return kinds
-
-
-def make_scheduler(limits: Limits, preemption: Preemption, has_prefix_index: bool = True) -> Scheduler:
-    """has_prefix_index: released pages may stay as they are; else they are blank at once."""
-    return Scheduler(limits, Fcfs(), preemption=preemption, has_prefix_index=has_prefix_index)
-
-
-def cuda_runners(
-    config: ModelConfig, limits: Limits, dtype: torch.dtype, device: torch.device, num_host_blocks: int, exact: bool
-) -> tuple[tuple[Any, Any], KvCache]:
-    """CUDA runners with groups and without, and the cache of the first; tables on the device begin with NaNs."""
+def on_cuda(config: ModelConfig, dtype: torch.dtype, device: torch.device, exact: bool) -> BothWays:
+    """By the CUDA runner, whose tables on the device begin with NaNs."""
     from chairlift.runner.cuda.ops import CudaOps
     from chairlift.runner.cuda.runner import CudaRunner
 
-    runners, caches = [], []
-    for groups in (kv_groups(config), None):
+    def make(limits: Limits, kv: KvCache) -> Any:
         model = build_model(config, CudaOps(exact=exact), DummyTensors(config), dtype, device, config.max_model_len)
-        kv = KvCache(config, limits.num_blocks + 1, limits.block_size, dtype, device, num_host_blocks, groups)
-        own = limits if groups else replace(limits, window=0, num_window_groups=0)
-        runner = CudaRunner(model, kv, device, own, exact=exact)
+        runner = CudaRunner(model, kv, device, limits, exact=exact)
         for tables in runner.device._memory.window_tables:  # type: ignore[union-attr]
             tables.fill_(limits.num_blocks)
-        runners.append(runner)
-        caches.append(kv)
-    return (runners[0], runners[1]), caches[0]
+        return runner
+
+    return BothWays(config, dtype, device, make)

@@ -1,21 +1,9 @@
-"""A tiny decoder with random weights whose logits are watched: what each request gets alone, and what it gets among
-others, to be compared bit for bit by the code that `chairlift verify` compares with."""
+"""The configs of tiny decoders for `--exact`: one of every family, and one of what no family has."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from chairlift.build import make_engine
 from chairlift.config.fields import Fields
-from chairlift.config.scheduler import Rules
-from chairlift.core.ids import RequestId
-from chairlift.core.limits import Limits
-from chairlift.core.request import Request
-from chairlift.core.scheduling.preemption import Preemption
-from chairlift.lab.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
-from chairlift.lab.verify.output import Outputs, SampleKey
 from chairlift.models.families.cohere import COHERE2
 from chairlift.models.families.exaone import EXAONE4
 from chairlift.models.families.family import Family
@@ -33,13 +21,6 @@ from chairlift.models.families.seed import SEED_OSS
 from chairlift.models.families.smollm import SMOLLM3
 from chairlift.models.families.starcoder import STARCODER2
 from chairlift.models.spec import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
-from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.ops import Ops
-from chairlift.runner.torch.ops import TorchOps
-from chairlift.runner.torch.runner import TorchRunner
-from chairlift.runner.weights.assemble import build_model
-from chairlift.runner.weights.dummy import DummyTensors
 
 SHAPE: dict[str, Any] = {
     "architecture": "LlamaForCausalLM", "hidden_size": 96, "num_layers": 2, "num_heads": 6, "num_kv_heads": 2,
@@ -117,51 +98,3 @@ CONFIGS = {
     "starcoder2": read(STARCODER2),
     "declared": declared(),
 }
-OPS: dict[str, Callable[[], Ops]] = {"torch": lambda: TorchOps(exact=True), "native": lambda: NativeOps(2)}
-LIMITS = Limits(
-    vocab_size=301, max_model_len=400, block_size=8, num_blocks=240, max_running=9, max_step_tokens=256
-)  # fmt: skip
-_NUM_HOST_BLOCKS = 240
-
-
-def why_missing(ops: str) -> str:
-    """Why these operations cannot be tried here; empty: they can."""
-    return "the native kernels were not built or not for this processor" if ops == "native" and not available() else ""
-
-
-class ExactWorld:
-    def __init__(self, config: ModelConfig, dtype: torch.dtype, ops: Ops) -> None:
-        cpu = torch.device("cpu")
-        model = build_model(config, ops, DummyTensors(config), dtype, cpu, config.max_model_len)
-        cache = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, dtype, cpu, _NUM_HOST_BLOCKS)
-        self.runner = TorchRunner(model, cache, cpu)
-
-    def alone(self, requests: Sequence[Request]) -> Outputs:
-        outputs: Outputs = {}
-        for request in requests:
-            outputs |= self.among([ScriptedRequest((request,))], [request], prefix_cache=False).outputs
-        return outputs
-
-    def among(
-        self, script: Sequence[ScriptedRequest], wanted: Sequence[Request], depth: int = 1,
-        first: Sequence[ScriptedRequest] = (), policy: str = "fcfs", prefill: str = "mixed",
-        preemption: str = "recompute", prefix_cache: bool = True, **limits: int,
-    ) -> WorldResult:  # fmt: skip
-        """first: what the same engine has run before, for a cache that is warm."""
-        host = 0 if preemption == "recompute" else _NUM_HOST_BLOCKS
-        swap = Preemption(mode=preemption, num_host_blocks=host)
-        rules = Rules(policy=policy, prefill=prefill, preemption=swap, prefix_cache=prefix_cache)
-        engine = make_engine(OtherDepth(self.runner, depth), replace(LIMITS, **limits), rules)
-        if first:
-            drive(engine, self.runner, first, {})
-        return drive(engine, self.runner, script, {request.id: key_of(request) for request in wanted})
-
-
-def key_of(request: Request) -> SampleKey:
-    return SampleKey(request.id, request.sample_index)
-
-
-def other_ids(script: Sequence[ScriptedRequest], by: int = 10_000) -> list[ScriptedRequest]:
-    return [
-        entry._replace(samples=tuple(replace(r, id=RequestId(r.id + by)) for r in entry.samples)) for entry in script
-    ]

@@ -1,19 +1,36 @@
-"""Engines that plan at other moments."""
+"""Engines that are checked after all that happens to them, and that plan at other moments."""
 
 from chairlift.core.engine import Engine
+from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.late_planning import AT_ONCE
 from chairlift.core.request import Request
+from chairlift.core.scheduling.invariants import check
 
 
-class PlansAtOnce(Engine):
+class Checked(Engine):
+    def abort(self, request: RequestId, has_moved: bool = False) -> None:
+        super().abort(request, has_moved)
+        check(self.scheduler)
+
+    def arrive(self, request: RequestId, is_whole: bool) -> None:
+        super().arrive(request, is_whole)
+        check(self.scheduler)
+
+    def step(self) -> list[Event]:
+        events = super().step()
+        check(self.scheduler)
+        return events
+
+
+class PlansAtOnce(Checked):
     """Never waits for arrivals."""
 
     can_begin = False  # type: ignore[assignment]
     plan_at = AT_ONCE  # type: ignore[assignment]
 
 
-class BeginsFirst(Engine):
+class BeginsFirst(Checked):
     """Requests arrive and leave while a step runs."""
 
     num_begun = 0
