@@ -23,7 +23,7 @@ class Checked(Engine):
         return events
 
 
-class PlansAtOnce(Checked):
+class PlansAtOnce(Engine):
     """Never waits for arrivals."""
 
     can_begin = False  # type: ignore[assignment]

@@ -54,7 +54,7 @@ def run(kind: type[Engine], seed: int) -> tuple[World, int]:
     """And how often it waited to plan."""
     world, clock, waits = random_world(seed), VirtualClock(), [0]
 
-    class Watched(kind):  # type: ignore[misc,valid-type]
+    class Watched(Checked, kind):  # type: ignore[misc,valid-type]
         def step(self) -> list[Event]:
             waits[0] += self.plan_at > 0.0
             world.events += (events := super().step())
@@ -70,7 +70,7 @@ def run(kind: type[Engine], seed: int) -> tuple[World, int]:
 def test_tokens_are_those_of_a_request_alone_whenever_steps_are_planned(start: int) -> None:
     num_waits = 0
     for seed in range(start, start + 50):
-        late, waits = run(Checked, seed)
+        late, waits = run(Engine, seed)
         at_once, none = run(PlansAtOnce, seed)
         num_waits += waits
         assert none == 0

@@ -87,7 +87,7 @@ class World:
         try:
             self.drive()._check_outputs()
         except AssertionError as error:
-            error.add_note(f"the world is {self.about}")
+            error.add_note(f"the world: {self.about or self.limits}")
             raise
         return self
 
