@@ -61,7 +61,8 @@ def _target(schema: _Object, reference: str) -> Any:
     for name in unquote(reference[1:]).split("/")[1:]:
         name = name.replace("~1", "/").replace("~0", "~")
         if isinstance(target, list):
-            target = target[int(name)] if name.isdecimal() and int(name) < len(target) else None
+            is_short = name.isdecimal() and len(name) <= len(str(len(target)))  # Python reads no number of any length
+            target = target[int(name)] if is_short and int(name) < len(target) else None
         else:
             target = target.get(name) if isinstance(target, dict) else None
     return target

@@ -11,6 +11,7 @@ from chairlift.core.structured import Structured
 from chairlift.text.responses.rules.schemas import schema_of
 from chairlift.text.responses.tools.tool import Tool
 from chairlift.text.structured.grammar import grammar_of, nested
+from chairlift.text.structured.schema_depth import check_depth
 
 Part = Callable[[Any], Any]
 _CHAINS: list[Part] = [
@@ -58,6 +59,12 @@ def test_a_long_chain_of_references_is_refused(part: Part, is_circle: bool) -> N
 @pytest.mark.parametrize("way", _WAYS)
 def test_references_are_followed_however_they_are_written(way: str) -> None:
     assert "and 256 are the most" in refusal(Structured.json_schema(chain(300, way=way)))
+
+
+@pytest.mark.parametrize("place", ["7", "9" * 5000])
+def test_a_reference_to_an_item_that_is_not_there_is_no_failure_here(place: str) -> None:
+    schema = {"allOf": [{"type": "string"}], "properties": {"a": {"$ref": f"#/allOf/{place}"}}}
+    check_depth(schema)  # what follows it refuses it, in its own words
 
 
 def test_what_stands_inside_of_each_definition_counts() -> None:
