@@ -23,6 +23,9 @@ WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_nati
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples deploy website setup.py
 
+# Tests start hundreds of processes: where no compiled files are kept, each compiles all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help serve setup fit kernels near test check format lint words types arch unit nightly sample chaos soak clients test-gpu test-mindspore cross manifests wheel release-check release docs reference clean
 
 help:

@@ -14,7 +14,7 @@ from fakes.served import Served
 from fakes.shown_page import URL, ShownPage
 from fakes.tool_worlds import tool_world
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 PAGE = ShownPage("anthropic-api.md")
 QUESTION = {"role": "user", "content": "What is the weather in Paris?"}
 ASKS = """

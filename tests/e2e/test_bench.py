@@ -74,6 +74,7 @@ def test_every_percentile_is_the_servers_own(api: str, tmp_path: Path) -> None:
     near(figures["ttft_s"], [scripts[n].first_s for n in outputs], error_s)
 
 
+@pytest.mark.nightly
 def test_the_first_command_of_its_page_runs_as_it_stands(server: OurServer, capsys: pytest.CaptureFixture[str]) -> None:
     command = next(commands(next(blocks(ROOT / "docs" / "bench.md"))))
     assert "--url" not in command.words  # it is the default, as is the port of make serve

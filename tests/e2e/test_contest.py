@@ -183,7 +183,7 @@ def test_our_own_server_speaks_to_it(tmp_path: Path, data: Path) -> None:
     assert {result["resp_text"] for result in results} <= {says[: len(says) - cut] for cut in range(len(says))}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_server_answers_synthetic_prompts_of_the_contest_in_full(server: Served, tmp_path: Path) -> None:
     port = int(server.url.rpartition(":")[2])
     done = contest(tmp_path, port, rate=8, seconds=1)

@@ -38,7 +38,7 @@ def resident_bytes(served: Served) -> int:
     return sum(process.memory_full_info().pss for process in (parent, *parent.children(recursive=True)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_is_ready_soon(embedded: Served) -> None:
     parent = psutil.Process(embedded.process.pid)
     took_s = sum(sum(process.cpu_times()[:2]) for process in (parent, *parent.children(recursive=True)))

@@ -150,6 +150,7 @@ def test_what_cannot_be_served_is_refused_at_the_start(tiny_model: Path, tmp_pat
         LLM(str(tiny_model), lora_dir=str(tmp_path), tensor_parallel=2)
 
 
+@pytest.mark.nightly
 def test_an_adapter_may_lie_on_the_hub(tiny_model: Path, tmp_path: Path) -> None:
     folder = write_adapter(tmp_path / "one", seed=1)
     asked = ("generate", "--model", tiny_model, "--dtype", "float32", "--max-tokens", 8, "--temperature", 0, "Hello")

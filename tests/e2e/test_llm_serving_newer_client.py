@@ -90,6 +90,7 @@ def port_of(served: Served) -> int:
     return int(served.url.rpartition(":")[2])
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("task", FILES)
 def test_it_gets_every_answer_with_all_of_its_text(task: int, newer: Served, server: Served, folder: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from fakes.encoders import write_encoder
 from fakes.shown_page import DOCS, ShownPage
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 PAGE = ShownPage("python.md")
 
 

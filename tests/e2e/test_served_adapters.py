@@ -199,6 +199,7 @@ def test_bodies_and_names_that_are_wrong_are_refused(world: AdapterServer) -> No
         world.ask("dora")
 
 
+@pytest.mark.nightly
 def test_streams_with_an_adapter_outlive_their_engine(world: AdapterServer) -> None:
     expected = world.ask("found", 400)
     stream = world.client.completions.create(
@@ -219,6 +220,7 @@ def test_an_adapters_limit_is_the_whole_servers(world: AdapterServer) -> None:
     assert world.unload("limited").status_code == 200
 
 
+@pytest.mark.nightly
 def test_verify_asks_for_the_model_and_adapters_alone_and_all_at_once(world: AdapterServer, tmp_path: Path) -> None:
     out, few = tmp_path / "out.json", ("--num-prompts", "6", "--tokens", "6")
     asked = ("--url", world.served.url, "--adapters", "named", "found")

@@ -112,6 +112,7 @@ def test_each_front_end_answers_while_the_other_hangs(one_running: Served) -> No
             os.kill(hanging, signal.SIGCONT)
 
 
+@pytest.mark.nightly
 def test_after_a_storm_of_clients_that_leave_no_request_runs(server: Served) -> None:
     def come_and_go(index: int) -> None:
         body = ENDLESS | {"prompt": [5] * (1 + index % 50), "n": 1 + index % 3, "stream": index % 4 != 0}

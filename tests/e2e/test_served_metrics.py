@@ -58,7 +58,7 @@ def all_shown(server: Served, num_requests: float) -> Scrape:
     return scrape_of(server)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_either_front_end_answers_for_the_whole_server(served: Served) -> None:
     before = scrape_of(served)
     num_before = before.value("chairlift_requests_total") if before.has("chairlift_requests_total") else 0

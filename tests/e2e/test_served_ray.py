@@ -146,6 +146,7 @@ def test_replicas_come_and_go_with_the_load(cluster: Any, tiny_model: Path, tmp_
         assert ask(served, ASKED[0])
 
 
+@pytest.mark.nightly
 def test_a_cluster_that_is_not_there_is_one_line() -> None:
     found = chairlift("serve", "--cluster", "ray://127.0.0.1:9")
     assert found.returncode == 2

@@ -69,6 +69,7 @@ def test_answers_of_every_kind_are_what_they_would_have_been(exact: Served) -> N
     assert "Traceback" not in exact.output
 
 
+@pytest.mark.nightly
 def test_a_kill_inside_a_json_string_changes_nothing(exact: Served) -> None:
     note = {"type": "string", "minLength": 60, "maxLength": 90}
     schema = {"type": "object", "properties": {"note": note, "n": {"enum": [1, 2, 3]}}, "required": ["note", "n"]}
@@ -99,6 +100,7 @@ def test_a_kill_inside_a_json_string_changes_nothing(exact: Served) -> None:
     assert exact.output.count("the engine died") == deaths + 1
 
 
+@pytest.mark.nightly
 def test_without_a_seed_and_without_exact_as_many_tokens_come_as_were_asked_for(server: Served) -> None:
     body = LONG | {"prompt": TEXT, "n": 3}
     with httpx.stream("POST", f"{server.url}{COMPLETIONS}", json=body, timeout=HANG_S) as response:

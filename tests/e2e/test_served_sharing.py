@@ -95,6 +95,7 @@ def test_tenants_under_different_salts_never_share(server: Served) -> None:
     assert len({texts(answer)[0] for answer in answers}) == 1
 
 
+@pytest.mark.nightly
 def test_a_lower_priority_number_is_served_first(one_running: Served) -> None:
     """One request runs until the others have come; they are admitted by priority, not by arrival."""
     order: list[int] = []

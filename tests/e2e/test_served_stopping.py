@@ -75,6 +75,7 @@ def test_what_is_not_finished_in_time_ends_with_an_error_that_can_be_read(
     assert "Traceback" not in served.output
 
 
+@pytest.mark.nightly
 def test_settings_are_read_again_everywhere_and_a_mistake_changes_nothing(tmp_path: Path) -> None:
     """The model has no chat template and the policy is one's own, which are told at the start."""
     model, config = write_tiny_model(tmp_path / "plain"), tmp_path / "config.yaml"

@@ -58,6 +58,7 @@ def client(embedded: Served) -> Iterator[openai.OpenAI]:
         yield client
 
 
+@pytest.mark.nightly
 def test_the_model_s_format_is_named(client: openai.OpenAI) -> None:
     assert client.models.retrieve(MODEL).model_extra["tool_format"] == "generic"  # type: ignore[index]
 
@@ -80,6 +81,7 @@ def test_stream_gives_a_model_s_fields(client: openai.OpenAI) -> None:
     assert isinstance(final.choices[0].message.parsed, Event)
 
 
+@pytest.mark.nightly
 def test_an_open_list_ends_unless_the_built_in_model_s_penalty_is_turned_off(client: openai.OpenAI) -> None:
     texts = [
         "A baker called Bob",

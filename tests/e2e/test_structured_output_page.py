@@ -16,7 +16,7 @@ from fakes.served import Served
 from fakes.shown_page import ShownPage
 from fakes.tool_worlds import tool_world
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 PAGE = ShownPage("structured-output.md")
 
 

@@ -13,6 +13,7 @@ def told(completion: RequestOutput) -> object:
     return [(sample.token_ids, sample.logprobs) for sample in completion.outputs], completion.prompt_logprobs
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kernels", "dtype", "count"),

@@ -18,6 +18,7 @@ SOURCE = "def free(held: int) -> int:\n    while held > 3:\n        held -= 1\n 
 TEST = "from pool import free\n\ndef test_three_are_free():\n    assert free(4) == 3\n"
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
 def test_the_first_test_that_fails_catches_a_mutant_and_the_copy_is_as_before(tmp_path: Path) -> None:
     origin = tmp_path / "origin"

@@ -186,7 +186,7 @@ def test_requests_of_a_drained_replica_stay_where_no_other_takes_them() -> None:
     assert len(times) == 60
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("router", ROUTERS)
 @pytest.mark.parametrize("count", [2, 3, 6])
 def test_skipping_ahead_is_the_same_as_stepping_with_roles(
@@ -203,7 +203,7 @@ def test_skipping_ahead_is_the_same_as_stepping_with_roles(
     assert num_skipped > 100
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("router", ROUTERS)
 def test_with_roles_no_request_and_no_token_is_lost_whatever_becomes_of_replicas(

@@ -35,7 +35,7 @@ def test_so_it_does_with_drafts(block: int) -> None:
     assert sum(world.runner.num_accepted for world in worlds) > 300
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_so_it_does_where_steps_do_not_fit() -> None:
     for seed in range(120):
         for drafts in (False, True):

@@ -87,6 +87,7 @@ def cost(kind: str, name: str, running: int, waiting: int) -> float:
     return lines.count / num_scheduled
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("kind", "name"), RULES)
 def test_a_decode_costs_about_as_much_under_every_rule(kind: str, name: str) -> None:
     assert cost(kind, name, 128, 0) < 1.3 * cost("policy", "fcfs", 128, 0)

@@ -109,6 +109,7 @@ def generate(loaded: Loaded, source: Source, prompts: list[list[int]]) -> list[l
     return texts
 
 
+@pytest.mark.nightly
 def test_each_prompt_alone_gives_the_text_of_transformers(
     loaded: Loaded, source: Source, prompts: list[list[int]], expected: list[list[int]]
 ) -> None:

@@ -16,6 +16,7 @@ def simulated(policy: str, admission: str) -> Report:
     return run(settings, load_profile("h200-llama2-7b"), items, parse_arrivals("none"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("policy", "least", "most"), [("fcfs", 0.95, 1.05), ("longest-first", 1.15, 1.5), ("shortest-first", 1.15, 1.5)]
 )

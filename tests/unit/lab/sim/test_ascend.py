@@ -15,6 +15,7 @@ def simulated(profile: str, slots: int, rate: float) -> Report:
     return run(settings, load_profile(profile), load_items("contest"), parse_arrivals(f"constant:rate={rate}"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("slots", "rate", "reported_s"), [(50, 2, 798.23), (20, 2, 886.79), (64, 4, 791.0)])
 def test_the_padding_engine_takes_about_as_long_as_reported(slots: int, rate: float, reported_s: float) -> None:
     assert simulated("ascend-910b4-llm-serving", slots, rate).total_s == pytest.approx(reported_s, rel=0.03)

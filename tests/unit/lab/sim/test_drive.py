@@ -40,6 +40,7 @@ def run(kind: type[Engine], noise: float = 0.0, concurrency: int = 0) -> tuple[R
     return timeline.report(), runner
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
 def test_first_tokens_come_sooner_and_few_steps_are_late(noise: float) -> None:
     at_once, _ = run(PlansAtOnce, noise)

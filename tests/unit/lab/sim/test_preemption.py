@@ -28,6 +28,7 @@ def simulated(profile: Profile, preemption: str, workload: str, num_blocks: int)
     return run(settings, profile, load_items(workload), parse_arrivals("none"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("swap_factor", "workload", "num_blocks", "better"),
     [

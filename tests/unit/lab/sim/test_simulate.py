@@ -96,6 +96,7 @@ def test_two_runs_are_equal() -> None:
     assert run(items) == run(items)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_memory_follows_live_requests_not_the_length_of_the_workload(policy: str) -> None:
     def peak(count: int) -> int:

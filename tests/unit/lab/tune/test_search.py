@@ -43,7 +43,7 @@ def _is_valid(choice: Choice) -> bool:
     return int(choice["max_step_tokens"]) >= int(choice["max_running"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_seed_tries_the_same_however_many_processes() -> None:
     tried = [[evaluation.choice for evaluation in searched(num_workers=count).evaluations] for count in (1, 2)]
     assert tried[0] == tried[1]

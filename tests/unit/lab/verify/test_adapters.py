@@ -83,6 +83,7 @@ def test_exact_holds_alone_and_among_other_adapters(
     assert [note.partition(" (")[2] for note in report.notes] == ["more --max-loras may help)"]
 
 
+@pytest.mark.nightly
 def test_prefixes_that_adapters_share_by_mistake_are_found(
     tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,7 @@ async def test_a_drained_replica_is_left_and_taken_again(tmp_path: Path) -> None
         assert world.num_deaths == [0, 0]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kills", [0, 2])
 async def test_requests_that_wait_go_to_a_replica_that_has_become_free(tmp_path: Path, kills: int) -> None:
     rng = random.Random(kills)

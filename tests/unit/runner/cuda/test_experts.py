@@ -118,6 +118,7 @@ def test_the_bits_of_a_row_do_not_depend_on_rows_that_share_its_experts() -> Non
     assert torch.equal(ops.experts(x.flip(0), own, None).flip(0), among)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("num_rows", "activation"), [(2, "clamped"), (9, "silu")])
 def test_weights_of_four_bits_are_multiplied_as_the_numbers_they_stand_for(num_rows: int, activation: str) -> None:
     has_bias = activation == "clamped"

@@ -37,6 +37,7 @@ LIMITS = Limits(
 )  # fmt: skip
 
 
+@pytest.mark.nightly
 # Heads of 8 and of 24 with values of 12 are padded; some layers have a window, some heads a cap, some share keys.
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("family", ["gpt_bigcode", "deepseek_v3", "vaultgemma"])

@@ -35,6 +35,7 @@ def rows_of(kind: Any) -> dict[tuple[int, int], np.ndarray]:
     return {(found.request, found.position): found.row for found in seen.take()}
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled(1)
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("is_padded", [True, False])

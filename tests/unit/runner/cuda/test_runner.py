@@ -150,6 +150,7 @@ def test_a_mixed_crowd_gets_what_the_torch_runner_gives(mode: str) -> None:
     assert got == want
 
 
+@pytest.mark.nightly
 # By default the pairs of layout and preemption that the crowd above leaves out.
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def texts(told: list[Any]) -> dict[int, str]:
     return found
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "preemption", [Preemption(), Preemption(mode="swap", num_host_blocks=40)], ids=lambda p: p.mode
 )
@@ -94,6 +95,7 @@ def test_a_crowd_gets_what_the_torch_runner_gives(preemption: Preemption) -> Non
     assert got == want
 
 
+@pytest.mark.nightly
 def test_shapes_that_arrive_while_a_step_runs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     want, _ = crowd(CudaRunner, Preemption())
     monkeypatch.setattr("unit.runner.cuda.test_runner.Engine", BeginsFirst)
@@ -173,6 +175,7 @@ PENALISED = make_request(
 )  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("taken", ["to_device", "measure"])
 def test_memory_that_runs_out_once_while_masked_tokens_are_chosen_changes_none(
     monkeypatch: pytest.MonkeyPatch, taken: str

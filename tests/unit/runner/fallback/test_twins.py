@@ -38,6 +38,7 @@ def test_chunks_and_decodes_in_shuffled_blocks_give_the_logits_of_transformers(t
     assert largest_error(twin.model(), prompts, expected) < 1e-5
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_with_native_products_and_attention_they_are_the_same(tmp_path: Path, family: str) -> None:

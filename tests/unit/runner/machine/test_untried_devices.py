@@ -115,6 +115,7 @@ def test_its_own_memory_counts_where_it_has_some(monkeypatch: pytest.MonkeyPatch
     assert 7 < hardware.free_memory(MPS) <= psutil.virtual_memory().total
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("script", [BOTH, ROWS], ids=["answers", "rows of logits"])
 def test_what_comes_is_what_a_cpu_gives(script: str, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def rank_pids() -> list[int]:
     return [*children(os.getpid(), "cl-rank")]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_give_the_tokens_and_logits_of_one(folder: Path, count: int) -> None:
     model = resolved(folder, 1, exact=True)

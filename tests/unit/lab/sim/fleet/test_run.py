@@ -56,6 +56,7 @@ def arriving(seed: int) -> Iterator[tuple[float, Request]]:
         )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("concurrency", "token_s"), [(0, 0.0), (3, 1 / 64), (0, 1 / 64)])  # longer than some are apart
 def test_one_replica_is_the_plain_simulation(depth: int, concurrency: int, token_s: float) -> None:
@@ -108,6 +109,7 @@ def test_a_queue_counts_only_what_is_left() -> None:
     assert queued.amount == len(request.prompt)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policy", [Fcfs, partial(Mlfq, quantum=2)])  # the other makes running requests wait again
 def test_requests_that_wait_go_to_a_replica_that_comes(policy: Callable[[], Policy]) -> None:
     def served(router: str, seed: int) -> tuple[Report, ReplicaRun]:

@@ -198,6 +198,7 @@ def test_a_step_that_failed_is_replayed(tmp_path: Path) -> None:
     assert replay(trace).difference is None
 
 
+@pytest.mark.nightly
 def test_steps_that_did_not_fit_are_replayed(tmp_path: Path) -> None:
     num_shrunk = 0
     for seed in range(60):
@@ -219,6 +220,7 @@ def test_a_run_that_was_cut_off_is_replayed_as_far_as_it_goes(tmp_path: Path) ->
     assert replayed.num_steps == whole.num_steps > 5
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("first", range(0, 100, 10))
 def test_damaged_traces_are_refused_or_differ_but_never_break_anything(tmp_path: Path, first: int) -> None:
     for seed in range(first, first + 10):

@@ -134,7 +134,7 @@ def test_chosen_rows_have_tiles_of_their_own(world: World) -> None:
     torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [1, 2, 3, 0])
 @pytest.mark.parametrize("role", ROLES)
 def test_one_kernel_multiplies_a_single_row_and_adds_its_adapter(world: World, role: str, number: int) -> None:

@@ -65,6 +65,7 @@ def test_kernels_that_agree_are_used(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
+@pytest.mark.nightly
 def test_one_kernel_for_a_single_token_is_left_out_where_it_differs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,7 +74,7 @@ def test_one_kernel_for_a_single_token_is_left_out_where_it_differs(
     assert "other bits" in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_key_that_is_stored_otherwise_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     attend = exact_attention.attend_one_row
 
@@ -88,7 +89,7 @@ def test_a_key_that_is_stored_otherwise_counts_too(monkeypatch: pytest.MonkeyPat
     assert not is_fused()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_norms_of_queries_are_never_part_of_one_kernel() -> None:
     assert not is_fused(has_qk_norm=True)
 

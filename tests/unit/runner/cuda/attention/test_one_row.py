@@ -120,7 +120,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_step_comes_out_as_with_torch(calls: list[int]) -> None:
     case = Case([(20, 1)], 4, 4, dim=16, size=4)
     answers = []

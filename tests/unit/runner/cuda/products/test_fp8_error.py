@@ -58,7 +58,7 @@ def test_every_choice_is_compared_and_fp8_is_further_off_than_bfloat16(benchmark
     assert 0 < found["both"].divergence < 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_range_of_keys_and_values_is_read_from_the_cache(benchmark: ModuleType) -> None:
     config, source, texts = tiny(benchmark)
     model = benchmark.model_of(benchmark.BASE, config, source, texts.device)

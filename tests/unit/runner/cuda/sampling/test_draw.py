@@ -115,6 +115,7 @@ def test_the_widest_parameters_are_within_their_types() -> None:
     assert drawn(logits, kinds, 128) == sampled(logits, kinds)
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("vocab", "tile"),

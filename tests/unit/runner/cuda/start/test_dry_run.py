@@ -146,6 +146,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[list
     return cache(lambda kv_heads: json.loads(run(START, tmp_path_factory.mktemp("start"), kv_heads)))
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kv_heads", ["4", "2"])
 def test_a_start_and_its_first_requests_launch_what_was_told(

@@ -75,7 +75,7 @@ def _of_some_kind(samples: tuple[Request, ...], rng: random.Random) -> tuple[Req
     return tuple(replace(request, params=replace(request.params, **kind)) for request in samples)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "seed",
     [7, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (0, 3, 5, 12, 13, 16, 17, 29, 33, 39, 47, 52, 57))],

@@ -68,7 +68,7 @@ def test_tables_and_slots_are_those_of_the_plan() -> None:
     assert sum(follow(random_world(seed, windows=True)) for seed in range(120)) > 1000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_so_they_are_after_steps_that_did_not_fit() -> None:
     """Rolled back plans name tables that are others from there on."""
     assert sum(follow(full_world(seed, windows=True)) for seed in range(60)) > 500

@@ -226,6 +226,7 @@ def _check(family: str, text: str, tools: tuple[Tool, ...], special: dict[str, i
     return names, "".join(event.text for event in events if isinstance(event, Content | Reasoning))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("is_special", [False, True], ids=["marks as text", "marks as tokens"])
 @pytest.mark.parametrize("family", CALLING)
 def test_random_calls_are_read_and_valid(family: str, is_special: bool) -> None:
