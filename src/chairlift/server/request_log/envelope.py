@@ -67,6 +67,7 @@ class Envelope:
             await respond(Request(scope), error)(scope, receive, send_named)
         finally:
             leave_body(scope)
+            record.cost.settle(record.status)
             ended = self._request_log.close(scope, record, *self._route_of(scope))
             if ended is not None:
                 self._load.note_end(*ended)
