@@ -95,10 +95,11 @@ def most_scored(num_prompts: int, params: SamplingParams) -> int | None:
     if params.logprobs is None:
         return None
     num_each = num_prompts * params.num_samples * (1 + params.logprobs)
-    if (params.max_tokens or 0) * num_each > MAX_SCORES:
+    num = num_each * (params.max_tokens or 0)
+    if num > MAX_SCORES:
         raise InvalidRequest(
             "logprobs",
-            f"must ask for at most {MAX_SCORES} scores of tokens in all, got {params.max_tokens * num_each}: "
+            f"must ask for at most {MAX_SCORES} scores of tokens in all, got {num}: "
             f"{num_prompts} prompts x {params.num_samples} samples (n) x {params.max_tokens} tokens (max_tokens) x "
             f"{1 + params.logprobs} (1 + logprobs); ask for fewer of one of them",
         )

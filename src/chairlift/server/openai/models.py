@@ -97,7 +97,9 @@ def counted(http: Request) -> ServerContext:
 
 
 async def _texts(context: ServerContext, tokens: list[int], cost: Cost) -> list[str]:
-    spell = partial(list, map(partial(token_text, context.tokenizer), tokens))
+    def spell() -> list[str]:
+        return [token_text(context.tokenizer, token) for token in tokens]
+
     return await _in_thread(context, spell, len(tokens), cost)
 
 
