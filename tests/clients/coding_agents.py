@@ -12,14 +12,14 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from recorder import Recording, Seen, recording
 from scripted import LAST_WORD, Script
 
-from fakes.served import serve
+from fakes.served import Served, serve
 from fakes.tiny_model import write_tiny_model
 
 HERE = Path(__file__).parent
@@ -45,8 +45,20 @@ OPENCODE = {
     "OPENCODE_DISABLE_SHARE": "1",
     "npm_config_offline": "true",  # it would look for its package of plugins
 }
-CODEX = "codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox"
+CODEX = "codex exec --skip-git-repo-check"
+CODEX_AT_WORK = f"{CODEX} --dangerously-bypass-approvals-and-sandbox"  # it does what the script says and no more
 FILE, TEXT = "answer.txt", "forty-two\n"
+PATCH = f"*** Begin Patch\n*** Add File: {FILE}\n+{TEXT}*** End Patch\n"
+PATCHER = "gpt-5.5"  # a model that Codex gives its custom tool, whose input is a patch
+
+
+@dataclass(frozen=True)
+class Task:
+    """To write a file. `script`: what the model says, in this folder."""
+
+    command: str
+    script: Callable[[Path], Script]
+    way: str
 
 
 @dataclass(frozen=True)
@@ -54,9 +66,13 @@ class Agent:
     package: str
     first: str  # the command of a session's first turn, whose prompt is its standard input
     later: str
-    script: Callable[[Path], Script]  # of the task, in this folder
+    tasks: tuple[Task, ...]
     variables: dict[str, str] = field(default_factory=dict)
     is_ahead: bool = False  # it asks for a summary before the context is full
+
+
+def _writes(tool: str, folder: Path, name: str) -> Script:
+    return Script(tool, {name: str(folder / FILE), "content": TEXT})
 
 
 AGENTS = (
@@ -64,21 +80,28 @@ AGENTS = (
         "@openai/codex",
         f"{CODEX} -",
         f"{CODEX} resume --last -",
-        lambda folder: Script("exec_command", {"cmd": f"printf 'forty-two\\n' > {FILE}"}),
+        (
+            Task(
+                f"{CODEX_AT_WORK} -",
+                lambda _: Script("exec_command", {"cmd": f"echo {TEXT.strip()} > {FILE}"}),
+                "by a command",
+            ),
+            Task(f"{CODEX_AT_WORK} -m {PATCHER} -", lambda _: Script("apply_patch", PATCH), "by a patch"),
+        ),
         is_ahead=True,
     ),
     Agent(
         "@anthropic-ai/claude-code",
-        "claude -p --allowedTools Write",
+        "claude -p",
         "claude -p --continue",
-        lambda folder: Script("Write", {"file_path": str(folder / FILE), "content": TEXT}),
+        (Task("claude -p --allowedTools Write", lambda folder: _writes("Write", folder, "file_path"), "by a tool"),),
         CLAUDE,
     ),
     Agent(
         "opencode-ai",
         "opencode run",
         "opencode run --continue",
-        lambda folder: Script("write", {"filePath": str(folder / FILE), "content": TEXT}),
+        (Task("opencode run", lambda folder: _writes("write", folder, "filePath"), "by a tool"),),
         OPENCODE,
     ),
 )
@@ -106,11 +129,11 @@ class Session:
         lines = self.said.strip().splitlines() or ["nothing"]
         return next((line for line in reversed(lines) if "error" in line.lower()), lines[-1])
 
-    def task(self) -> list[Seen]:
-        """A turn of its own in which the model says what its script has."""
-        self._recorded.change = self.agent.script(self.folder)
+    def task(self, task: Task) -> list[Seen]:
+        """A turn in which the model says what its script has."""
+        self._recorded.change = task.script(self.folder)
         try:
-            return self.turn(self.agent.first, f"Write {FILE}.")
+            return self.turn(task.command, f"Write {FILE}.")
         finally:
             self._recorded.change = None
 
@@ -140,15 +163,21 @@ def try_agents(build: Path) -> int:
     """Whether one failed. `build` is where npm installed them."""
     numbers = json.loads((HERE / "package.json").read_text())["dependencies"]
     failed, modules = 0, build / "node_modules"
-    with tempfile.TemporaryDirectory() as folder, serve(build / "agents.log", _model(folder), "--seed", 7) as served:
+    with tempfile.TemporaryDirectory() as folder, _served(build, folder) as served:
         for agent in AGENTS:
             name = f"{agent.package} {numbers[agent.package]}"
             with recording(served.url) as recorded:
-                failed |= _try_task(name, Session(agent, Path(folder, "task", agent.package), modules, recorded))
+                for task in agent.tasks:
+                    home = Path(folder, task.way, agent.package)
+                    failed |= _try_task(name, Session(agent, home, modules, recorded), task)
                 failed |= _try_session(name, Session(agent, Path(folder, agent.package), modules, recorded))
                 if recorded.outside:
                     print(f"        asked of other hosts, and refused: {', '.join(dict.fromkeys(recorded.outside))}")
     return failed
+
+
+def _served(build: Path, folder: str) -> AbstractContextManager[Served]:
+    return serve(build / "agents.log", _model(folder), "--seed", 7, "--served-model-name", f"tiny,{PATCHER}")
 
 
 def _model(folder: str) -> Path:
@@ -172,12 +201,12 @@ def _try_session(name: str, session: Session) -> int:
     return not is_compacted
 
 
-def _try_task(name: str, session: Session) -> int:
-    turn = session.task()
+def _try_task(name: str, session: Session, task: Task) -> int:
+    turn = session.task(task)
     written = session.folder / FILE
     is_done = written.exists() and written.read_text() == TEXT
     is_done &= bool(turn) and all(seen.status == 200 for seen in turn) and LAST_WORD in session.said
-    _report(f"{name}: a small task", is_done, turn, session)
+    _report(f"{name}: a small task, {task.way}", is_done, turn, session)
     return not is_done
 
 

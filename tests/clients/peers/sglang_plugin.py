@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from peers.stand_in import Stubs, free_port, launch, stop, tokenizer
+from peers.stand_in import Stubs, Tokenizer, free_port, launch, stop
 
 # SGLang's options by our names, where they mean the same.
 _OURS = {
@@ -55,6 +55,6 @@ _UTILS = {
 _GIVEN = {
     "sglang.test.test_utils": _UTILS,
     "sglang.srt.utils": {"kill_process_tree": _stop_of},
-    "sglang.srt.utils.hf_transformers_utils": {"get_tokenizer": tokenizer},
+    "sglang.srt.utils.hf_transformers_utils": {"get_tokenizer": Tokenizer},
 }
 Stubs(["sglang"], _GIVEN, {"sglang.test.kits": Path(os.environ["PEERS_CHECKOUT"]) / "python/sglang/test/kits"})

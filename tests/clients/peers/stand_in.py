@@ -6,6 +6,7 @@ A stub's classes take anything and its other names are nothing, which is false, 
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
 import re
 import socket
@@ -21,6 +22,7 @@ from typing import Any, ClassVar
 
 _FLAG = re.compile(r"--?[a-z][\w.-]*")
 _READY_S = 120.0
+_ports: list[int] = []  # of servers, in the order of their starts
 
 
 class Nothing:
@@ -110,8 +112,10 @@ def launch(names: Sequence[str], flags: Sequence[object], port: int) -> "subproc
         if process is not None:
             return process
         last = next((line for line in reversed(said.splitlines()) if "error" in line), said)
-        refused = set(_FLAG.findall(last))
-        kept = [group for group in left if group[0].partition("=")[0] not in refused]
+        named = set(_FLAG.findall(last))
+        kept = [group for group in left if group[0].partition("=")[0] not in named]
+        if len(kept) == len(left):  # it has another name here, and shows its value
+            kept = [group for group in left if not any(len(value) > 3 and value in last for value in group[1:])]
         if len(kept) == len(left):
             raise RuntimeError(f"the server ended: {said[-2000:]}")
         print(f"left out of {' '.join(flag for group in left for flag in group)}: {last}", flush=True)
@@ -138,6 +142,7 @@ def _start(flags: Sequence[str], port: int) -> "tuple[subprocess.Popen[bytes] | 
     while process.poll() is None and time.monotonic() < until:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+            _ports.append(port)
             return process, ""
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
@@ -160,8 +165,31 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def tokenizer(*_: Any, **__: Any) -> Any:
-    """That of the served model, as transformers reads it."""
-    from transformers import AutoTokenizer
+class Tokenizer:
+    """That of the server that was started last, which is asked."""
 
-    return AutoTokenizer.from_pretrained(os.environ["PEERS_TOKENIZER"])
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def encode(self, text: str, add_special_tokens: bool = True, **_: Any) -> list[int]:
+        tokens: list[int] = _asked("/tokenize", prompt=text, add_special_tokens=add_special_tokens)["tokens"]
+        return tokens
+
+    def decode(self, tokens: int | Sequence[int], **_: Any) -> str:
+        return str(_asked("/detokenize", tokens=[tokens] if isinstance(tokens, int) else list(tokens))["prompt"])
+
+    def apply_chat_template(self, messages: Any, tokenize: bool = True, **given: Any) -> list[int] | str:
+        names = ("add_generation_prompt", "continue_final_message", "tools")
+        asked = {name: given[name] for name in names if given.get(name) is not None}
+        tokens: list[int] = _asked("/tokenize", messages=messages, **asked)["tokens"]
+        return tokens if tokenize else self.decode(tokens)
+
+    def __call__(self, text: str, **given: Any) -> Any:
+        return SimpleNamespace(input_ids=self.encode(text, **given))
+
+
+def _asked(path: str, **body: Any) -> Any:
+    url = f"http://127.0.0.1:{_ports[-1]}{path}"
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=_READY_S) as answer:
+        return json.load(answer)

@@ -22,7 +22,6 @@ class Suite:
     plugin: str
     folder: str  # where its tests are, in the checkout
     files: tuple[str, ...]
-    vectors: tuple[str, ...] = ()  # of these, those that want a model of vectors or scores
 
 
 _VLLM_CHAT = (
@@ -66,13 +65,16 @@ SUITES = {
     ),
     "llama.cpp": Suite(
         "llama_cpp_plugin",
-        "tools/server/tests/unit",
-        ("test_chat_completion.py", "test_compat_oai_responses.py", "test_compat_anthropic.py", "test_tool_call.py"),
+        "tools/server/tests",
+        tuple(f"unit/test_{name}.py" for name in ("chat_completion", "compat_oai_responses", "compat_anthropic")),
     ),
     "openai-python": Suite(
         "openai_plugin",
-        "tests/api_resources",
-        ("chat/test_completions.py", "test_completions.py", "test_models.py", "test_responses.py"),
+        "tests",
+        tuple(
+            f"api_resources/{name}.py"
+            for name in ("chat/test_completions", "test_completions", "test_models", "test_responses")
+        ),
     ),
 }
 
@@ -117,7 +119,14 @@ def _tried(suite: Suite, checkout: Path, file: str, build: Path, choice: str) ->
             "PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}",
         }
         command = [sys.executable, "-m", "pytest", str(path), "-p", f"peers.{suite.plugin}", "-c", os.devnull]
-        command += [f"--rootdir={checkout}", f"--confcutdir={path.parent}", "-p", "no:cacheprovider", "-n", "0"]
+        command += [
+            f"--rootdir={checkout}",
+            f"--confcutdir={checkout / suite.folder}",
+            "-p",
+            "no:cacheprovider",
+            "-n",
+            "0",
+        ]
         command += ["-q", f"--timeout={TEST_S}", f"--junitxml={found}", "-o", "asyncio_mode=auto", "-k", choice]
         with (build / f"{suite.plugin}.log").open("ab") as log:
             subprocess.run(command, cwd=path.parent, env=environment, stdout=log, stderr=log)

@@ -1,12 +1,14 @@
 """vLLM's test files against our server: a plugin of pytest (`-p peers.vllm_plugin`)."""
 
 import base64
+import re
 from typing import Any
 
 import anthropic
 import openai
+import pytest
 
-from peers.stand_in import Stubs, free_port, launch, stop, tokenizer
+from peers.stand_in import Stubs, Tokenizer, free_port, launch, stop
 
 
 class RemoteOpenAIServer:
@@ -16,7 +18,7 @@ class RemoteOpenAIServer:
 
     def __init__(self, model: str, vllm_serve_args: list[str], **_: Any) -> None:
         self.host, self.port = "127.0.0.1", free_port()
-        self._process = launch([model], vllm_serve_args, self.port)
+        self._process = launch([model, *_adapters(vllm_serve_args)], vllm_serve_args, self.port)
 
     def __enter__(self) -> "RemoteOpenAIServer":
         return self
@@ -48,10 +50,21 @@ class RemoteOpenAIServer:
         return anthropic.AsyncAnthropic(**self._given("", given))
 
 
+def _adapters(flags: list[str]) -> list[str]:
+    """Their names; the model answers to them."""
+    return [flag.partition("=")[0] for flag in flags if "-lora" in flag and not flag.startswith("--")]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves out what asks no server."""
+    items[:] = [item for item in items if any(_ASKS.search(name) for name in getattr(item, "fixturenames", ()))]
+
+
+_ASKS = re.compile("client|server")
 _UTILS = {"RemoteOpenAIServer": RemoteOpenAIServer, "ROCM_EXTRA_ARGS": [], "ROCM_ENV_OVERRIDES": {}}
 _GIVEN = {
     "tests.utils": _UTILS,
-    "vllm.tokenizers": {"get_tokenizer": tokenizer},
+    "vllm.tokenizers": {"get_tokenizer": Tokenizer},
     "vllm.utils.serial_utils": {"EMBED_DTYPES": {"float32": None}, "ENDIANNESS": ["native", "big", "little"]},
     "pybase64": {name: getattr(base64, name) for name in ("b64decode", "b64encode")},
 }
