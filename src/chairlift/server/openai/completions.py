@@ -18,7 +18,7 @@ from chairlift.server.openai.chunks import ChunkEncoder, Frame
 from chairlift.server.openai.exchange import read_request, respond
 from chairlift.server.openai.logprobs import ShownPrompt, check_prompt_scores
 from chairlift.server.openai.objects import Completion, CompletionChoice
-from chairlift.server.openai.params import NO_LIMIT, attributes_of, completion_params, given_params, is_echo_only
+from chairlift.server.openai.params import attributes_of, completion_params, given_params, is_echo_only
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import CompletionRequest
 from chairlift.server.openai.structured import check_shape
@@ -38,7 +38,7 @@ async def completions(http: Request) -> Response:
     params = completion_params(request, given, context.model_config.sampling)
     attributes = attributes_of(http, request, time_left.given_s)
     limit = context.prompt_limit()
-    default_tokens = None if request.max_tokens == NO_LIMIT else DEFAULT_TOKENS
+    default_tokens = None if "max_tokens" in given else DEFAULT_TOKENS
     with charged(http, limit):
         await check_shape(context, request, params, default_tokens)
         prompts = await completion_prompts(context, request, limit)

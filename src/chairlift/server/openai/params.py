@@ -19,7 +19,7 @@ from chairlift.server.openai.structured import naming_shape, shape_of
 from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
 
 _TOKEN = re.compile(r"-?[0-9]{1,10}")
-NO_LIMIT = -1  # of an answer's tokens: llama.cpp's and LM Studio's clients send it
+_NO_LIMIT = -1  # of an answer's tokens: llama.cpp's and LM Studio's clients send it
 Given = dict[str, Any]  # a body's values, by the names of `SamplingParams`
 _ASKED = tuple(name for name, each in ATTRIBUTES.items() if each.is_public)
 _PUBLIC = tuple(name for name, each in PARAMS.items() if each.is_public)
@@ -32,8 +32,8 @@ def given_params(request: GenerationRequest) -> Given:
         raise InvalidRequest("stream_options", "needs stream to be true")
     if request.stream and "prompt_logprobs" in given:
         raise InvalidRequest("prompt_logprobs", "is not available in a stream")
-    if given.get("max_tokens") == NO_LIMIT:
-        del given["max_tokens"]
+    if given.get("max_tokens") == _NO_LIMIT:
+        given["max_tokens"] = None
     if (shape := shape_of(request)) is not None:
         given["structured_outputs"] = shape.structured
     return given
@@ -60,7 +60,7 @@ def chat_params(request: ChatRequest, given: Given, defaults: SamplingDefaults) 
     if top is not None and not 0 <= top <= MAX_LOGPROBS:
         raise InvalidRequest("top_logprobs", f"must be between 0 and {MAX_LOGPROBS}, got {top}")
     own: Given = {"logprobs": (top or 0) if request.logprobs else None}
-    if request.max_completion_tokens not in (None, NO_LIMIT):
+    if request.max_completion_tokens not in (None, _NO_LIMIT):
         own["max_tokens"] = request.max_completion_tokens
     return _sampling(request, given | own, defaults)
 
