@@ -33,6 +33,7 @@ def pytest_collection_finish() -> None:
     import utils  # the peer's
 
     utils.ServerProcess.start = start
+    utils.ServerPreset.load_all = lambda: None  # it would download models
 
 
 def pytest_sessionfinish() -> None:

@@ -28,8 +28,7 @@ def popen_launch_server(
     other_args: Sequence[object] = (),
     **_: Any,
 ) -> Any:
-    """Keys are left out: those of the tests are shorter than a key may be."""
-    flags = [_OURS.get(str(flag), str(flag)) for flag in other_args]
+    flags = [_OURS.get(str(flag), str(flag)) for flag in other_args] + (["--api-key", api_key] if api_key else [])
     process = launch([model], flags, urlsplit(base_url).port or 80)
     _LAUNCHED[process.pid] = process
     return process
