@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 _FLAG = re.compile(r"--?[a-z][\w.-]*")
 _READY_S = 120.0
+_HEADERS = {"Content-Type": "application/json"}
 _ports: list[int] = []  # of servers, in the order of their starts
 
 
@@ -106,6 +107,7 @@ def free_port() -> int:
 def launch(names: Sequence[str], flags: Sequence[object], port: int) -> "subprocess.Popen[bytes]":
     """Our server, ready. Flags that it refuses are left out, one start after another, and noted on standard output."""
     left = _grouped([str(flag) for flag in flags])
+    _HEADERS["Authorization"] = f"Bearer {next((group[1] for group in left if group[0] == '--api-key'), 'none')}"
     while True:
         own = ["--port", str(port), "--threads", "1", "--served-model-name", ",".join(names)]
         process, said = _start([*own, *(word for group in left for word in group)], port)
@@ -190,6 +192,6 @@ class Tokenizer:
 
 def _asked(path: str, **body: Any) -> Any:
     url = f"http://127.0.0.1:{_ports[-1]}{path}"
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(url, json.dumps(body).encode(), _HEADERS)
     with urllib.request.urlopen(request, timeout=_READY_S) as answer:
         return json.load(answer)
