@@ -211,11 +211,13 @@ def _try_task(name: str, session: Session, task: Task) -> int:
 
 
 def _is_compacted(turn: list[Seen], is_ahead: bool) -> bool:
-    """Whether the turn was refused, unless the agent is ahead of that, a summary asked for, and the turn answered."""
-    if [seen.status for seen in turn] != [400] * (not is_ahead) + [200, 200]:
+    """Whether the turn was refused, unless the agent is ahead of that, a summary asked for, and the turn answered; a long
+    answer may bring another summary."""
+    refused, told = ([], turn) if is_ahead else (turn[:1], turn[1:])
+    if [seen.status for seen in refused + told] != [400] * len(refused) + [200] * len(told) or len(told) < 2:
         return False
-    summary, again = turn[-2:]
-    return summary.asks_for("summary") and again.num_tokens < CONTEXT and not again.asks_for("summary")
+    last = told[-1]
+    return told[0].asks_for("summary") and last.num_tokens < CONTEXT and not last.asks_for("summary")
 
 
 def _digits(count: int) -> str:
