@@ -136,9 +136,9 @@ def _short(name: str, given: str | list[str]) -> str | list[str]:
 
 def _by_token(name: str, given: dict[str, float]) -> dict[int, float]:
     PARAMS[name].check_size(given)
-    wrong = next((key for key in given if not _TOKEN.fullmatch(key)), None)
-    if wrong is not None:
-        raise InvalidRequest(name, f"the keys must be token ids, got {wrong[:40]!r}")
+    wrong = [key for key in given if not _TOKEN.fullmatch(key)]
+    if wrong:
+        raise InvalidRequest(name, f"the keys must be token ids, got {', '.join(repr(key[:40]) for key in wrong[:5])}")
     return {int(token): bias for token, bias in given.items()}
 
 
