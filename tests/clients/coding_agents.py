@@ -211,8 +211,8 @@ def _try_task(name: str, session: Session, task: Task) -> int:
 
 
 def _is_compacted(turn: list[Seen], is_ahead: bool) -> bool:
-    """Whether the turn was refused, unless the agent is ahead of that, a summary asked for, and the turn answered, which
-    another summary may follow."""
+    """Whether the turn was refused, unless the agent is ahead of that, a summary asked for, and the turn answered.
+    Another summary may follow."""
     refused, told = ([], turn) if is_ahead else (turn[:1], turn[1:])
     if [seen.status for seen in refused + told] != [400] * len(refused) + [200] * len(told) or len(told) < 2:
         return False
