@@ -141,15 +141,18 @@ def _start(flags: Sequence[str], port: int) -> "tuple[subprocess.Popen[bytes] | 
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out)
     until = time.monotonic() + _READY_S
-    while process.poll() is None and time.monotonic() < until:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-            _ports.append(port)
-            return process, ""
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    process.kill()
-    process.wait()
+    try:
+        while process.poll() is None and time.monotonic() < until:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                _ports.append(port)
+                return process, ""
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.2)
+    except BaseException:  # the test's time is over
+        process.kill()
+        raise
+    stop(process)
     return None, log.read_text(errors="replace")
 
 

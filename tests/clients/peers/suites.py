@@ -14,7 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 HERE = Path(__file__).parent
-TEST_S = 120
+TEST_S = 300
 
 
 @dataclass(frozen=True)
