@@ -83,10 +83,10 @@ class Answer:
         """`default_tokens`: the most to make where the request does not say; None: all that fit. `read_as`: how the
         text is read; without it, all of it is content. `names`: of fields in the client's body, for what the engine
         refuses."""
-        self._max_output = output_room(prompt, params, context.engine.limits)
+        self.max_output = output_room(prompt, params, context.engine.limits)
         if params.max_tokens is None and default_tokens is not None:
-            self._max_output = min(default_tokens, self._max_output)
-            params = replace(params, max_tokens=self._max_output)
+            self.max_output = min(default_tokens, self.max_output)
+            params = replace(params, max_tokens=self.max_output)
         self.load = context.load
         self.limit = None if adapter is None else context.load.adapters.find(adapter.name)
         self.payers = [payer for payer in (key, self.limit) if payer is not None]
@@ -140,7 +140,7 @@ class Answer:
         self._generation = self._client.submit(
             self.prompt,
             self.params,
-            self._max_output,
+            self.max_output,
             self,
             attributes=self._attributes,
             expires=self._expires,
@@ -220,7 +220,7 @@ class Answer:
         if not self._open:
             return math.ceil(width * self.num_output / self.params.num_samples)
         was_given_up = self.error is None or isinstance(self.error, OutOfTime)
-        return width * self._max_output if was_given_up else 0
+        return width * self.max_output if was_given_up else 0
 
     def _read(self, output: Output) -> Delta:
         if output.finish == "timeout":

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,8 +38,9 @@ async def completions(http: Request) -> Response:
     params = completion_params(request, given, context.model_config.sampling)
     attributes = attributes_of(http, request, time_left.given_s)
     limit = context.prompt_limit()
+    default_tokens = None if "max_tokens" in given else DEFAULT_TOKENS
     with charged(http, limit):
-        await check_shape(context, request, params, DEFAULT_TOKENS)
+        await check_shape(context, request, params, default_tokens)
         prompts = await completion_prompts(context, request, limit)
         request = replace_fields(request, prompt="")  # frees it: it may be long, and the answer slow
         leave_body(http.scope)
@@ -57,7 +57,7 @@ async def completions(http: Request) -> Response:
             time_left,
             id_prefix="cmpl-",
             hides_output=is_echo_only(request, given),
-            default_tokens=DEFAULT_TOKENS,
+            default_tokens=default_tokens,
         )
     form = _Form(context.tokenizer, request, "prompt_logprobs" in given)
     return await respond(http, reply, partial(ChunkEncoder, frame=form.frame), form.completion)
@@ -90,8 +90,8 @@ class _Form:
             logprobs=None if scores is None else scores.build(choice.tokens, choice.scores),
             finish_reason=choice.finish,
             stop_reason=choice.stop,
-            prompt_token_ids=prompt.answer.prompt if has_ids else UNSET,
-            token_ids=choice.tokens if has_ids else UNSET,
+            prompt_token_ids=prompt.answer.prompt if has_ids else None,
+            token_ids=choice.tokens if has_ids else None,
         )
         parts = iter([_encode(shown)])
         return with_prompt_logprobs(parts, prompt.scores()) if self._shows_prompt_scores else parts
