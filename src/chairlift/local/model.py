@@ -230,6 +230,7 @@ class LocalModel:
             add_generation_prompt=options.get("add_generation_prompt", True),
             continue_final_message=options.get("continue_final_message", False),
         )
+        asked = asked.with_defaults(self._settings.default_chat_template_kwargs)
         tokenizer, format = self._templated(options.get("chat_template"))
         return turn_of(tokenizer, format, asked, self._settings.escape_special_tokens)
 

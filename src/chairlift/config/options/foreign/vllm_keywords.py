@@ -13,14 +13,10 @@ from chairlift.core.errors import InvalidConfig
 
 # Values of ours for values of vLLM's.
 _VALUES: dict[str, dict[Any, Any]] = {
-    "dtype": {"half": "float16", "float": "float32"},
     "task": {"embedding": "embed", "score": "rerank"},
 }
 # Values that ask for nothing, most of them vLLM's defaults.
 _NOTHING: dict[str, tuple[Any, ...]] = {
-    "quantization": ("gguf",),
-    "load_format": ("safetensors", "hf", "gguf"),
-    "max_model_len": ("auto", -1),
     "model_impl": ("vllm",),
     "runner": ("auto",),
     "convert": ("auto", "none"),
