@@ -205,9 +205,13 @@ class LocalModel:
     def _request(self, prompt: str | TokenIds, params: SamplingParams) -> Request:
         self._check_makes_text()
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        params = params.banning(self._spelled)
         if params.structured_outputs is not None:
             self._structured.check(params.structured_outputs, params.max_tokens)
         return tokens, params, output_room(tokens, params, self.limits)
+
+    def _spelled(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special=False)
 
     def _turn(
         self,
@@ -248,6 +252,7 @@ class LocalModel:
 
     def _turn_request(self, turn: ChatTurn, params: SamplingParams) -> Request:
         prompt = self.tokenizer.encode(turn.prompt, add_special=False)
+        params = params.banning(self._spelled)
         if params.structured_outputs is not None:
             self._structured.check(params.structured_outputs, params.max_tokens)
         params = turn.held(params, self._structured)
