@@ -7,7 +7,10 @@ fields here. The scheduler reads the limits, the text layer the stop strings, th
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import wraps
 from operator import attrgetter
+from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.param_types import RequestOutputKind, param, params_of
@@ -27,6 +30,17 @@ _NOT_IN_BEAMS = {
     "frequency_penalty": 0.0, "prompt_logprobs": None, "structured_outputs": None, "allowed_token_ids": None,
     "bad_words": (),
 }  # fmt: skip
+# What vLLM's parameters have beside these, and what to use.
+_ADVICE = {
+    "guided_decoding": "use structured_outputs=Structured.json_schema(...), or StructuredOutputsParams(...)",
+    "logits_processors": "code of your own is not run in a step; use logit_bias, allowed_token_ids or bad_words",
+    "truncate_prompt_tokens": "prompts are never cut; cut the token ids, and send {'prompt_token_ids': ids}",
+    "extra_args": "there are none",
+    "spaces_between_special_tokens": "texts are those of the tokenizer; leave it out",
+    "use_beam_search": "use beam_width, or LLM.beam_search",
+    "logprob_token_ids": "use logprobs, the most likely ones",
+    "flat_logprobs": "logprobs are dictionaries; leave it out",
+}
 _NOT_STRUCTURED = {"ignore_eos": False, "min_tokens": 0}
 
 
@@ -72,6 +86,14 @@ class SamplingParams:
     output_kind: RequestOutputKind = param(  # noqa: RUF009  (a constant)
         RequestOutputKind.CUMULATIVE, "What each output of a stream shows", is_public=False
     )
+
+    @classmethod
+    def from_optional(cls, **given: Any) -> "SamplingParams":
+        """What is None is left out."""
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+    def clone(self) -> "SamplingParams":
+        return replace(self, logit_bias=dict(self.logit_bias))
 
     def __post_init__(self) -> None:
         if self.top_k == -1:
@@ -147,6 +169,30 @@ class SamplingParams:
 
 
 PARAMS = params_of(SamplingParams)  # by name
+
+
+def _advising(make: Callable[..., None]) -> Callable[..., None]:
+    """Names that are no field's, most of them vLLM's, get an advice instead of a bare error."""
+
+    @wraps(make)
+    def advised(self: SamplingParams, **given: Any) -> None:
+        try:
+            make(self, **given)
+        except TypeError:
+            for name in given:
+                if name not in PARAMS:
+                    raise InvalidRequest(name, _ADVICE.get(name, f"is no sampling parameter{_near(name)}")) from None
+            raise
+
+    return advised
+
+
+def _near(name: str) -> str:
+    close = get_close_matches(name, PARAMS, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+SamplingParams.__init__ = _advising(SamplingParams.__init__)  # type: ignore[method-assign]
 # What leaves tokens out before one is drawn, and the value that leaves out none; in the order of the sampling table.
 FILTERS: dict[str, float] = {name: PARAMS[name].default for name in ("top_k", "top_p", "min_p")}
 _STATED, _values = tuple(PARAMS.values()), attrgetter(*PARAMS)
