@@ -80,10 +80,11 @@ class Answer:
         read_as: ReadAs | None = None,
         names: Mapping[str, str] = NO_NAMES,
         adapter: Adapter | None = None,
+        continues: bool = True,
     ) -> None:
-        """`default_tokens`: the most to make where the request does not say; None: all that fit. `read_as`: how the
-        text is read; without it, all of it is content. `names`: of fields in the client's body, for what the engine
-        refuses."""
+        """`continues`: the text goes on with that of the prompt, and does not begin anew. `default_tokens`: the most
+        to make where the request does not say; None: all that fit. `read_as`: how the text is read; without it, all of
+        it is content. `names`: of fields in the client's body, for what the engine refuses."""
         self.max_output = output_room(prompt, params, context.engine.limits)
         if params.max_tokens is None and default_tokens is not None:
             self.max_output = min(default_tokens, self.max_output)
@@ -121,7 +122,7 @@ class Answer:
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
         make = TextStream if read_as is None else read_as.stream
         hides = params.skip_special_tokens if read_as is None else read_as.hides_special(params)
-        before = last_bytes(context.tokenizer, prompt, hides)
+        before = last_bytes(context.tokenizer, prompt, hides) if continues else b""
         self._texts: Sequence[TextStream | ResponseStream] = [
             make(context.tokenizer, before, params, end_ids) for _ in range(params.num_samples)
         ]

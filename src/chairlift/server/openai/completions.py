@@ -22,7 +22,7 @@ from chairlift.server.openai.objects import Completion, CompletionChoice
 from chairlift.server.openai.params import attributes_of, completion_params, given_params, is_echo_only
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import CompletionRequest
-from chairlift.server.openai.structured import check_shape
+from chairlift.server.openai.structured import check_shape, with_banned
 from chairlift.server.openai.whole import with_choices, with_logprobs, with_prompt_logprobs
 from chairlift.server.request_log.record import record_of
 from chairlift.text.tokenizer import Tokenizer
@@ -42,6 +42,7 @@ async def completions(http: Request) -> Response:
     default_tokens = None if "max_tokens" in given else DEFAULT_TOKENS
     limit = context.prompt_limit(cost)
     await check_shape(context, request, params, cost, default_tokens)
+    params = await with_banned(context, params)
     prompts = await completion_prompts(context, request, limit)
     request = replace_fields(request, prompt="")  # frees it: it may be long, and the answer slow
     leave_body(http.scope)

@@ -88,6 +88,15 @@ async def check_shape(
             await context.shapes.do(partial(context.structured.check, params.structured_outputs, most), cost)
 
 
+async def with_banned(context: ServerContext, params: SamplingParams) -> SamplingParams:
+    """With the tokens of the bad words."""
+    if not params.bad_words:
+        return params
+    return await context.encoder.in_thread(
+        partial(params.banning, partial(context.tokenizer.encode, add_special=False))
+    )
+
+
 def _shapes(request: StructuredFields) -> Iterator[Shape | None]:
     if request.response_format is not None:
         yield _of_format(request.response_format)

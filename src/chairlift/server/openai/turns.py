@@ -17,7 +17,7 @@ from chairlift.text.responses.turn import Asked, ChatTurn, turn_of
 
 async def chat_turn(context: ServerContext, request: ChatRequest | TokenizeRequest, limit: TokenLimit) -> ChatTurn:
     with naming_tools(request):
-        asked = asked_of(request)
+        asked = asked_of(request).with_defaults(context.settings.default_chat_template_kwargs)
         await context.encoder.check(_num_characters(asked), limit)
         turn = turn_of(context.tokenizer, context.format, asked, context.settings.escape_special_tokens)
         check_roles(asked.messages, lambda: context.tokenizer.controls.disclaim(turn.prompt))
