@@ -90,7 +90,9 @@ def resolve(
     if config is not None and llm_serving.is_llm_serving(document):
         translation = llm_serving.translate(document, config)
     named = {option.environment: option.name for option in OPTIONS}
-    from_environment = {named[key]: value for key, value in environment.items() if key in named and value != ""}
+    from_environment: dict[str, object] = {
+        named[key]: value for key, value in environment.items() if key in named and value != ""
+    }
     by_flag = with_our_names(flags)
     by_file = with_our_names(translation.values if translation else document, in_file)
     layers = (

@@ -40,7 +40,7 @@ async def chat_reply(
         params = chat_params(request, given, context.model_config.sampling)
         attributes = attributes_of(http, request, time_left.given_s)
         await check_shape(context, request, params, cost)
-        params = await with_banned(context, params)
+        params = await with_banned(context, params, cost)
         turn = await chat_turn(context, request, limit)
         prompt = await turn_tokens(context, turn, limit)
         check_prompt_scores(len(prompt), 1, params)

@@ -42,7 +42,7 @@ async def completions(http: Request) -> Response:
     default_tokens = None if "max_tokens" in given else DEFAULT_TOKENS
     limit = context.prompt_limit(cost)
     await check_shape(context, request, params, cost, default_tokens)
-    params = await with_banned(context, params)
+    params = await with_banned(context, params, cost)
     prompts = await completion_prompts(context, request, limit)
     request = replace_fields(request, prompt="")  # frees it: it may be long, and the answer slow
     leave_body(http.scope)

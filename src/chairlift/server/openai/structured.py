@@ -88,13 +88,13 @@ async def check_shape(
             await context.shapes.do(partial(context.structured.check, params.structured_outputs, most), cost)
 
 
-async def with_banned(context: ServerContext, params: SamplingParams) -> SamplingParams:
+async def with_banned(context: ServerContext, params: SamplingParams, cost: Cost) -> SamplingParams:
     """With the tokens of the bad words."""
     if not params.bad_words:
         return params
-    return await context.encoder.in_thread(
-        partial(params.banning, partial(context.tokenizer.encode, add_special=False))
-    )
+    cost.num_characters += sum(map(len, params.bad_words))
+    encode = partial(context.tokenizer.encode, add_special=False)
+    return await context.shapes.do(partial(params.banning, encode), cost)
 
 
 def _shapes(request: StructuredFields) -> Iterator[Shape | None]:
