@@ -80,14 +80,15 @@ class Answer:
         read_as: ReadAs | None = None,
         names: Mapping[str, str] = NO_NAMES,
         adapter: Adapter | None = None,
+        continues: bool = True,
     ) -> None:
-        """`default_tokens`: the most to make where the request does not say; None: all that fit. `read_as`: how the
-        text is read; without it, all of it is content. `names`: of fields in the client's body, for what the engine
-        refuses."""
-        self._max_output = output_room(prompt, params, context.engine.limits)
+        """`continues`: the text goes on with that of the prompt, and does not begin anew. `default_tokens`: the most
+        to make where the request does not say; None: all that fit. `read_as`: how the text is read; without it, all of
+        it is content. `names`: of fields in the client's body, for what the engine refuses."""
+        self.max_output = output_room(prompt, params, context.engine.limits)
         if params.max_tokens is None and default_tokens is not None:
-            self._max_output = min(default_tokens, self._max_output)
-            params = replace(params, max_tokens=self._max_output)
+            self.max_output = min(default_tokens, self.max_output)
+            params = replace(params, max_tokens=self.max_output)
         self.load = context.load
         self.limit = None if adapter is None else context.load.adapters.find(adapter.name)
         self.key = key
@@ -121,7 +122,7 @@ class Answer:
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
         make = TextStream if read_as is None else read_as.stream
         hides = params.skip_special_tokens if read_as is None else read_as.hides_special(params)
-        before = last_bytes(context.tokenizer, prompt, hides)
+        before = last_bytes(context.tokenizer, prompt, hides) if continues else b""
         self._texts: Sequence[TextStream | ResponseStream] = [
             make(context.tokenizer, before, params, end_ids) for _ in range(params.num_samples)
         ]
@@ -143,7 +144,7 @@ class Answer:
         self._generation = self._client.submit(
             self.prompt,
             self.params,
-            self._max_output,
+            self.max_output,
             self,
             attributes=self._attributes,
             expires=self._expires,
@@ -224,7 +225,7 @@ class Answer:
         if not self._open:
             return math.ceil(width * self.num_output / self.params.num_samples)
         was_given_up = self.error is None or isinstance(self.error, OutOfTime)
-        return width * self._max_output if was_given_up else 0
+        return width * self.max_output if was_given_up else 0
 
     def _read(self, output: Output) -> Delta:
         if output.finish == "timeout":

@@ -42,6 +42,7 @@ class Count(IntEnum):
     ABORTED = 11  # by the client, or when told to stop
     OVERLOADED = 12  # refused with 429
     REJECTED = 13  # refused otherwise
+    BEAT_NS = 14  # when this front end's event loop last turned, by the machine's monotonic clock
 
 
 _ROW_WIDTH = len(Count) + 2 * _NUM_SLOTS
@@ -84,6 +85,10 @@ class Counts(LockedFile):
 
     def least(self, count: Count) -> int:
         return min(self._of_all(count))
+
+    def beat_of(self, row: int) -> int:
+        """Changes while that front end's event loop turns."""
+        return self._numbers[_start(row) + Count.BEAT_NS]
 
     def clear(self, row: int) -> int:
         """Clears what a dead front end had open; returns how many requests those were."""

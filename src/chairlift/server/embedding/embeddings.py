@@ -1,5 +1,7 @@
 """POST /v1/embeddings: OpenAI's."""
 
+import secrets
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +32,8 @@ async def embeddings(http: Request) -> Response:
     if request.encoding_format == "base64":
         shown = [base64_of(row, request.endianness) for row in vectors]
     data = [EmbeddingObject(index=index, embedding=each) for index, each in enumerate(shown)]
-    return json_response(EmbeddingList(data=data, model=exchange.model, usage=exchange.usage))
+    name, now = f"embd-{secrets.token_hex(16)}", int(time.time())
+    return json_response(EmbeddingList(id=name, created=now, data=data, model=exchange.model, usage=exchange.usage))
 
 
 def _check(request: EmbeddingRequest) -> None:

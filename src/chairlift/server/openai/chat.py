@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import msgspec
-from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -55,7 +54,7 @@ class _Form:
 
     def completion(self, reply: Reply, choices: list[Choice]) -> Iterator[bytes]:
         answer = reply.answers[0]
-        prompt_ids = answer.prompt if reply.request.return_token_ids else UNSET
+        prompt_ids = answer.prompt if reply.request.return_token_ids else None
         around = ChatCompletion(**reply.lead(), choices=[], usage=reply.usage(), prompt_token_ids=prompt_ids)
         parts = with_choices(around, (self._choice(reply, *each) for each in enumerate(choices)))
         if reply.params.prompt_logprobs is None:
@@ -69,7 +68,7 @@ class _Form:
             logprobs=None,
             finish_reason=finish_of(choice, self.is_older),
             stop_reason=choice.stop,
-            token_ids=choice.tokens if reply.request.return_token_ids else UNSET,
+            token_ids=choice.tokens if reply.request.return_token_ids else None,
         )
         scores = None if reply.params.logprobs is None else chat_pieces(self.tokenizer, choice.scores)
         return with_logprobs(_encode(shown), scores)

@@ -14,7 +14,7 @@ from chairlift.server.naming import NO_NAMES, naming, through
 from chairlift.server.openai.params import attributes_of, chat_names, chat_params, given_params
 from chairlift.server.openai.reply import Reply
 from chairlift.server.openai.requests import ChatRequest
-from chairlift.server.openai.structured import check_shape
+from chairlift.server.openai.structured import check_shape, with_banned
 from chairlift.server.openai.turns import chat_turn, held_params, turn_tokens
 from chairlift.server.request_log.record import record_of
 
@@ -40,6 +40,7 @@ async def chat_reply(
         params = chat_params(request, given, context.model_config.sampling)
         attributes = attributes_of(http, request, time_left.given_s)
         await check_shape(context, request, params, cost)
+        params = await with_banned(context, params, cost)
         turn = await chat_turn(context, request, limit)
         prompt = await turn_tokens(context, turn, limit)
         check_prompt_scores(len(prompt), 1, params)

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,7 +22,7 @@ from chairlift.server.openai.objects import Completion, CompletionChoice
 from chairlift.server.openai.params import attributes_of, completion_params, given_params, is_echo_only
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import CompletionRequest
-from chairlift.server.openai.structured import check_shape
+from chairlift.server.openai.structured import check_shape, with_banned
 from chairlift.server.openai.whole import with_choices, with_logprobs, with_prompt_logprobs
 from chairlift.server.request_log.record import record_of
 from chairlift.text.tokenizer import Tokenizer
@@ -40,8 +39,10 @@ async def completions(http: Request) -> Response:
     params = completion_params(request, given, context.model_config.sampling)
     attributes = attributes_of(http, request, time_left.given_s)
     cost = record_of(http).cost
+    default_tokens = None if "max_tokens" in given else DEFAULT_TOKENS
     limit = context.prompt_limit(cost)
-    await check_shape(context, request, params, cost, DEFAULT_TOKENS)
+    await check_shape(context, request, params, cost, default_tokens)
+    params = await with_banned(context, params, cost)
     prompts = await completion_prompts(context, request, limit)
     request = replace_fields(request, prompt="")  # frees it: it may be long, and the answer slow
     leave_body(http.scope)
@@ -57,7 +58,7 @@ async def completions(http: Request) -> Response:
         time_left,
         id_prefix="cmpl-",
         hides_output=is_echo_only(request, given),
-        default_tokens=DEFAULT_TOKENS,
+        default_tokens=default_tokens,
     )
     form = _Form(context.tokenizer, request, "prompt_logprobs" in given)
     return await respond(http, reply, partial(ChunkEncoder, frame=form.frame), form.completion)
@@ -90,8 +91,8 @@ class _Form:
             logprobs=None,
             finish_reason=choice.finish,
             stop_reason=choice.stop,
-            prompt_token_ids=prompt.answer.prompt if has_ids else UNSET,
-            token_ids=choice.tokens if has_ids else UNSET,
+            prompt_token_ids=prompt.answer.prompt if has_ids else None,
+            token_ids=choice.tokens if has_ids else None,
         )
         pieces = None if scores is None else scores.pieces(choice.tokens, choice.scores)
         parts = with_logprobs(_encode(shown), pieces)

@@ -128,7 +128,7 @@ def chat_pieces(tokenizer: Tokenizer, scores: Sequence[TokenScore | None]) -> It
     """The JSON of what `chat_logprobs` makes."""
     yield b'{"content":['
     yield from _joined(_encode(chat_logprobs(tokenizer, scores[run]).content)[1:-1] for run in _runs(scores))
-    yield b"]}"
+    yield b'],"refusal":null}'
 
 
 def prompt_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> Iterator[bytes]:

@@ -88,6 +88,15 @@ async def check_shape(
             await context.shapes.do(partial(context.structured.check, params.structured_outputs, most), cost)
 
 
+async def with_banned(context: ServerContext, params: SamplingParams, cost: Cost) -> SamplingParams:
+    """With the tokens of the bad words."""
+    if not params.bad_words:
+        return params
+    cost.num_characters += sum(map(len, params.bad_words))
+    encode = partial(context.tokenizer.encode, add_special=False)
+    return await context.shapes.do(partial(params.banning, encode), cost)
+
+
 def _shapes(request: StructuredFields) -> Iterator[Shape | None]:
     if request.response_format is not None:
         yield _of_format(request.response_format)

@@ -8,6 +8,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.server.admission.cost import MAX_TOOL_CHARACTERS, Cost, check_count
 from chairlift.server.context import ServerContext
 from chairlift.server.encoder import TokenLimit
+from chairlift.server.openai.messages import check_roles
 from chairlift.server.openai.requests import ChatRequest, TokenizeRequest
 from chairlift.server.openai.structured import naming_shape
 from chairlift.server.openai.tools import asked_of, naming_tools
@@ -16,9 +17,11 @@ from chairlift.text.responses.turn import Asked, ChatTurn, turn_of
 
 async def chat_turn(context: ServerContext, request: ChatRequest | TokenizeRequest, limit: TokenLimit) -> ChatTurn:
     with naming_tools(request):
-        asked = asked_of(request)
+        asked = asked_of(request).with_defaults(context.settings.default_chat_template_kwargs)
         await context.encoder.check(_num_characters(asked), limit)
-        return turn_of(context.tokenizer, context.format, asked, context.settings.escape_special_tokens)
+        turn = turn_of(context.tokenizer, context.format, asked, context.settings.escape_special_tokens)
+        check_roles(asked.messages, lambda: context.tokenizer.controls.disclaim(turn.prompt))
+        return turn
 
 
 def _num_characters(asked: Asked) -> int:

@@ -74,11 +74,13 @@ def with_logprobs(choice: bytes, scores: Iterable[bytes] | None) -> Iterator[byt
 
 
 def with_prompt_logprobs(pieces: Iterable[bytes], scores: Iterable[bytes]) -> Iterator[bytes]:
-    """The object of these pieces with one more field behind its others."""
+    """The object of these pieces with these scores as its last field, which is null so far."""
     last = b""
     for piece in pieces:
         yield last
         last = piece
-    yield last[:-1] + b',"prompt_logprobs":'
+    head, is_null, _ = last.rpartition(b"null}")
+    assert is_null
+    yield head
     yield from scores
     yield b"}"

@@ -271,7 +271,7 @@ async def test_pages_of_other_sites_are_let_in_by_name_only() -> None:
 
 
 def test_admin_routes_that_others_can_reach_need_a_key() -> None:
-    with pytest.raises(InvalidConfig, match="can be reached from elsewhere: set admin_key"):
+    with pytest.raises(InvalidConfig, match="can be reached from elsewhere: set --admin-key"):
         check_access(Settings(admin_port=9, admin_host="0.0.0.0"))
     check_access(Settings(admin_port=9, admin_host="0.0.0.0", admin_key=ALICE))
     check_access(Settings(admin_port=9))
