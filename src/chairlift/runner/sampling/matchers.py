@@ -87,7 +87,7 @@ class Matchers:
                 else:
                     matcher = self._follow(request, output)
             except InvalidRequest as error:
-                masks.failed[index] = str(error)
+                masks.failed[index] = error.message if error.message.startswith(NO_FURTHER) else str(error)
                 continue
             last = request.id
             matchers.append((matcher, index))
