@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.embedding.exchange import MAX_INPUTS, Exchange, begin
+from chairlift.server.admission.cost import MAX_INPUTS, check_count
+from chairlift.server.embedding.exchange import Exchange, begin
 from chairlift.server.embedding.objects import EmbeddingList, EmbeddingObject
 from chairlift.server.embedding.requests import EmbeddingRequest, normalizes
 from chairlift.server.openai.exchange import json_response
@@ -48,8 +49,7 @@ async def _inputs(exchange: Exchange, request: EmbeddingRequest) -> list[Framed]
         items = [items]
     if not items or not all(items):
         raise InvalidRequest("input", "must not be empty")
-    if len(items) > MAX_INPUTS:
-        raise InvalidRequest("input", f"must hold at most {MAX_INPUTS} inputs, got {len(items)}")
+    check_count("input", "inputs", len(items), MAX_INPUTS)
     if len({type(item) for item in items}) > 1 or isinstance(items[0], int):
         raise InvalidRequest("input", _FORMS)
     if isinstance(items[0], str):

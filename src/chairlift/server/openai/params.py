@@ -127,10 +127,10 @@ def _best_of(request: GenerationRequest, given: Given) -> Given:
 def _short(name: str, given: str | list[str]) -> str | list[str]:
     texts = [given] if isinstance(given, str) else given
     if len(texts) > MAX_STOPS:
-        raise InvalidRequest(name, f"must hold at most {MAX_STOPS} stop strings, got {len(texts)}")
+        raise InvalidRequest(name, f"must hold at most {MAX_STOPS} texts, got {len(texts)}")
     longest = max(map(len, texts), default=0)
     if longest > MAX_STOP_CHARACTERS:
-        raise InvalidRequest(name, f"a stop string has at most {MAX_STOP_CHARACTERS} characters, got {longest}")
+        raise InvalidRequest(name, f"a text of it has at most {MAX_STOP_CHARACTERS} characters, got {longest}")
     return given
 
 

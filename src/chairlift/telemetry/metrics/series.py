@@ -162,6 +162,7 @@ _DEVICE = (
 _PARENT = (
     Series("chairlift_engine_restarts_total", "counter", "Times that the engine was started again."),
     Series("chairlift_front_end_restarts_total", "counter", "Times that a front end was started again."),
+    Series("chairlift_log_lines_dropped_total", "counter", "Log lines that were not written: the log was not read."),
     Series("chairlift_build_info", "gauge", "Always 1; says what runs.", ("version", "model", "python")),
 )
 SERIES = {series.name: series for series in (*_FRONT_END, *_ENGINE, *_REPLICA, *_CLUSTER, *_DEVICE, *_PARENT)}
