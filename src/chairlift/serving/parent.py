@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import tempfile
@@ -36,6 +37,7 @@ from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.spans import check_endpoint
 
+_log = logging.getLogger(__name__)
 _SHARED_MEMORY = "/dev/shm"
 _MAX_FRONT_ENDS = 4  # unless the settings say more
 
@@ -198,9 +200,10 @@ def _start_reloading(reloader: Reloader, server: Supervisor) -> None:
         while True:
             signal.sigwait({signal.SIGHUP})
             try:
-                say(reloader().in_words())
+                result = reloader()
+                (_log.warning if result.error else say)(result.in_words())
             except OSError as error:  # a full disk, say; the next signal may succeed
-                say(f"the settings stay as they are: {error}")
+                _log.warning("the settings stay as they are: %s", error)
             for pid in server.pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGHUP)

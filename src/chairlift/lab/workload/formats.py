@@ -18,6 +18,7 @@ prompts           prompt (a text) or messages (a chat), output_tokens or max_tok
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from chairlift.core.attributes import Attributes
 from chairlift.lab.workload.item import Item, PromptEncoder
@@ -48,7 +49,7 @@ def _of_lengths(row: Row, _: LoadEncoder) -> Item:
     )
 
 
-def _answers(row: Row) -> dict[str, int]:
+def _answers(row: Row) -> dict[str, Any]:
     """How many, and by how wide a search."""
     return {key: length(row, key) for key in ("n", "beam_width") if row.get(key) is not None}
 
