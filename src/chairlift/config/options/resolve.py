@@ -90,7 +90,9 @@ def resolve(
     if config is not None and llm_serving.is_llm_serving(document):
         translation = llm_serving.translate(document, config)
     named = {option.environment: option.name for option in OPTIONS}
-    from_environment = {named[key]: value for key, value in environment.items() if key in named and value != ""}
+    from_environment: dict[str, object] = {
+        named[key]: value for key, value in environment.items() if key in named and value != ""
+    }
     by_flag = with_our_names(flags)
     by_file = with_our_names(translation.values if translation else document, in_file)
     layers = (
@@ -128,7 +130,7 @@ def _as_flag(name: str) -> str:
 
 def with_our_names(given: Mapping[str, object], said: Callable[[str], str] = _as_flag) -> OurNames:
     """Values by our names instead of other engines', a warning for each that is not needed, and what is refused."""
-    found = {key: value for key, value in given.items() if _foreign(key) is None}
+    found: dict[str, object] = {key: value for key, value in given.items() if _foreign(key) is None}
     known = {str(key).replace("-", "_") for key, value in found.items() if value is not None}
     ours = OurNames(found, [], {}, [])
     for key, value in given.items():
