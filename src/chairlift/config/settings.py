@@ -320,6 +320,9 @@ class Settings:
     engine_timeout: float = _server(
         60.0, seconds_or_0, "S", "seconds without a sign of life until an engine is replaced; 0: never"
     )
+    frontend_timeout: float = _server(
+        30.0, seconds_or_0, "S", "seconds without a sign of life until a front end is replaced; 0: never"
+    )
     llm_serving_logprob: str = _server(
         "logit", *_choice("logit", "logprob"), "meaning of `logprob` in llm-serving answers"
     )

@@ -21,7 +21,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
 from chairlift.core.request import Request
-from chairlift.core.structured import Structured
+from chairlift.core.structured import NO_FURTHER, Structured
 from chairlift.text.structured.grammar import matcher_of
 
 _MAX_GRAMMARS = 256  # that are kept ready for further requests with the same shape
@@ -87,7 +87,7 @@ class Matchers:
                 else:
                     matcher = self._follow(request, output)
             except InvalidRequest as error:
-                masks.failed[index] = str(error)
+                masks.failed[index] = error.message if error.message.startswith(NO_FURTHER) else str(error)
                 continue
             last = request.id
             matchers.append((matcher, index))
@@ -185,4 +185,4 @@ def _after_drafts(matcher: LLMatcher, before: Sequence[int], output: Sequence[in
 
 
 def _fault(matcher: LLMatcher) -> str:
-    return f"the answer cannot be held to its shape any further: {matcher.get_error().splitlines()[0]}"
+    return f"{NO_FURTHER}: {matcher.get_error().splitlines()[0]}"

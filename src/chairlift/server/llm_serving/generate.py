@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace as replace_fields
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from chairlift.core.attributes import Attributes
@@ -19,7 +19,7 @@ from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.live.adapters.registry import Adapter
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.admission.bodies import leave_body
-from chairlift.server.admission.gate import TimeLimit, charged, enter
+from chairlift.server.admission.gate import TimeLimit, enter
 from chairlift.server.admission.rejected import Rejected
 from chairlift.server.answer import Answer, Delta, RequestFailed
 from chairlift.server.context import context_of
@@ -67,13 +67,14 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     has_logits = settings.llm_serving_logprob == "logit"
     lines = LineEncoder(request.parameters, streams, request_id(http), has_logits, settings.llm_serving_data)
     try:
-        limit = context.prompt_limit()
-        with charged(http, limit):
-            answers = [await _answer(http, request, time_left, limit, adapter)]
+        limit = context.prompt_limit(record_of(http).cost)
+        answers = [await _answer(http, request, time_left, limit, adapter)]
         values, request = {}, replace_fields(request, inputs="")  # frees them: they may be long, and the answer slow
         leave_body(http.scope)
         record_of(http).answers = answers
         return ByteStream(answers, lines, headers=lines.headers)
+    except ClientDisconnect:
+        raise
     except Exception as error:
         response = Response(lines.fail(error, has_begun=False))
         response.raw_headers = [*lines.headers]

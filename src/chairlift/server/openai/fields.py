@@ -80,7 +80,7 @@ _HARMLESS: Mapping[str, tuple[object, ...]] = {
 _NOT_BUILT = frozenset(
     {
         "tools", "tool_choice", "functions", "function_call", "suffix", "modalities", "audio",
-        "format", "web_search_options", "reasoning_effort", "reasoning", "verbosity",
+        "format", "web_search_options", "reasoning_effort", "reasoning",
         "early_stopping", "logits_processors", "logit_processors", "logits_processor", "truncate_prompt_tokens",
         "prompt_embeds",
         "guided_whitespace_pattern", "structural_tag", "grammar", "stop_regex", "no_stop_trim", "repeat_penalty",
