@@ -131,7 +131,7 @@ def test_a_body_may_nest_to_a_depth_that_all_code_can_take(opened: str, closed: 
 def test_a_field_that_seems_misspelt_is_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fields, "_seen", set())
+    monkeypatch.setattr(fields, "_seen", set())  # other tests have filled it
     for _ in range(2):
         read(b'{"prompt": "a", "max_tokns": 5, "x_of_a_proxy": 1}', CompletionRequest)
     lines = [record.getMessage() for record in caplog.records]
