@@ -1,7 +1,7 @@
 """How deep the rules of a grammar lead, in Lark or GBNF, with groups and what is nested in them.
 
-Always: text is split as the grammar library does it. Where a rule may begin that is not understood here, all rules
-count as one inside of another.
+Always: text is split as the grammar library does it, in one pass. Where a rule may begin that is not understood here,
+or a text has no end, all rules count as one inside of another.
 """
 
 import json
@@ -21,12 +21,13 @@ _LARK = re.compile(
             (?:\[ (?: "(?:\\.|[^"\\\n])*" | /(?:\\.|[^/\\])+/ | [^\[\]"/:] )* \])? \s* : (?!:) )
       | (?P<name> {_NAME} )
       | (?P<opening> [(\[{{] ) | (?P<closing> [)\]] ) | (?P<brace> \}} )
-      | (?P<colon> : )
+      | (?P<unclear> : | "(?:\\.|[^"\\\n])*+ | /(?:\\.|[^/\\])*+ )
       | (?P<other> . )""",
     re.VERBOSE,
 )
 _GBNF = re.compile(
     r"""(?P<text> \s+ | \#[^\n]* | "(?:\\.|[^"\\])*" | \[(?:\\.|[^\]\\])*\] )
+      | (?P<unclear> "(?:\\.|[^"\\])*+ | \[(?:\\.|[^\]\\])*+ )
       | (?P<head> (?P<rule>[\w-]+) \s* ::= )
       | (?P<name> [\w-]+ )
       | (?P<opening> \( ) | (?P<closing> \) )
@@ -90,7 +91,7 @@ class _Reader:
                     self.links.add(self._owner, self._level)
                 case "block":
                     self._block(token["kind"])
-                case "colon":
+                case "unclear":
                     self.is_clear = False
 
     def _begin(self, owner: _Name) -> None:
