@@ -1,4 +1,4 @@
-"""How deep the rules of a grammar lead, in Lark or GBNF, with groups and what is nested in them.
+"""How deep the rules of a grammar lead, in Lark or GBNF, with groups and what is nested in them, and how many meet.
 
 Always: text is split as the grammar library does it, in one pass. Where a rule may begin that is not understood here,
 or a text has no end, all rules count as one inside of another.
@@ -6,11 +6,15 @@ or a text has no end, all rules count as one inside of another.
 
 import json
 import re
+from collections import Counter
 
 from chairlift.text.structured.depth import MAX_RULES, Links
 from chairlift.text.structured.schema_depth import check_depth
 from chairlift.text.structured.source import wrong
 
+# Pairs of a place that names a rule and a name in that rule: what a parser may try wherever a rule ends. SQL has some
+# thousands. Eight rules of all their pairs have 131,000, and one byte of their text takes 100 ms; twelve take seconds.
+MAX_MEETINGS = 100_000
 _NAME = "_?(?:[a-z][_a-z0-9-]*|[A-Z][_A-Z0-9-]*)"
 _LARK = re.compile(
     rf"""(?P<text> \s+ | (?://|\#)[^\n]* | "(?:\\.|[^"\\\n])*"i? | /(?:\\.|[^/\\])+/[imslux]* | <[^<>\s]+> | -> | :: )
@@ -57,6 +61,9 @@ def _checked(source: str, tokens: re.Pattern[str]) -> Links[_Name]:
     if depth > MAX_RULES:
         why = f"rules and groups lead {depth} deep, one inside of another, and {MAX_RULES} are the most"
         raise wrong(f"{why}; refer to fewer, or write rules where they are used")
+    num_meetings = sum(reader.inside[name] * uses for name, uses in reader.uses.items())
+    if num_meetings > MAX_MEETINGS:
+        raise wrong(f"rules that name one another meet in {num_meetings} ways, and {MAX_MEETINGS} are the most")
     return links
 
 
@@ -64,6 +71,8 @@ class _Reader:
     def __init__(self, source: str, tokens: re.Pattern[str]) -> None:
         self._source, self._tokens = source, tokens
         self.links = Links[_Name]()
+        self.uses: Counter[_Name] = Counter()  # places that name a rule
+        self.inside: Counter[_Name] = Counter()  # names in a rule
         self.is_clear = True  # each beginning of a rule was understood
         self._at = 0
         self._num_grammars = 0
@@ -78,7 +87,10 @@ class _Reader:
                 case "head" | "statement":
                     self._begin((self._owner[0], "" if token.lastgroup == "statement" else token["rule"]))
                 case "name":
-                    self.links.add(self._owner, self._level, (self._owner[0], token[0]))
+                    name = (self._owner[0], token[0])
+                    self.links.add(self._owner, self._level, name)
+                    self.uses[name] += 1
+                    self.inside[self._owner] += 1
                 case "lark":
                     self._num_grammars += 1
                     self.links.add(self._owner, self._level, (self._num_grammars, "start"))

@@ -37,6 +37,18 @@ def chain(num: int, part: Part = _CHAINS[0], way: str = _WAYS[0], is_circle: boo
     return to[0] | {"$defs": {f"{i}": parts[i] | anchors[i] for i in range(num)}}
 
 
+@pytest.mark.parametrize(("num", "is_refused"), [(7, False), (8, True)])
+def test_rules_that_all_name_one_another_are_refused_beyond_a_number_of_ways(num: int, is_refused: bool) -> None:
+    names = [f"r{number}" for number in range(num)]
+    pairs = " | ".join(f"{first} {second}" for first in names for second in names)
+    shape = Structured.grammar("start: r0\n" + "".join(f"{name}: {pairs} | /[a-z ]/\n" for name in names))
+    if not is_refused:
+        assert grammar_of(shape)
+        return
+    with pytest.raises(InvalidRequest, match="rules that name one another meet in 131"):
+        grammar_of(shape)
+
+
 def rules(rule: str, num: int = 600) -> str:
     each = [rule.format(i, i + 1) for i in range(num)]
     return "\n".join([f"start: {rule[0]}0", *each, f'{rule[0]}{num}: "a"'])
