@@ -16,6 +16,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.hf import read_json
 
 CONFIG_FILE = "adapter_config.json"
+_MAX_BYTES = 2**20
 _MAX_RANK = 65536
 _MAX_PATTERNS = 4096
 _PATTERN = re.compile(r"(?:[\w.^$-]|\\\.|(?:\\d|\[[0-9-]+\])\+?|[(|)]){1,200}")
@@ -70,6 +71,8 @@ def read_peft(folder: Path) -> PeftConfig:
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise InvalidConfig(f"{folder}: no {CONFIG_FILE} in this folder; an adapter is a folder that peft has saved")
+    if path.stat().st_size > _MAX_BYTES:
+        raise InvalidConfig(f"{path}: has {path.stat().st_size} bytes, the most is {_MAX_BYTES}")
     fields = Fields(str(path), read_json(path))
     if fields.get("peft_type", "LORA") != "LORA":
         raise fields.bad("peft_type", "must be LORA, the one kind that is supported")

@@ -26,7 +26,7 @@ from chairlift.core.request import Request
 from chairlift.core.structured import Structured
 from chairlift.text.structured.grammar import has_rules, matcher_of
 
-_MAX_GRAMMARS = 256  # that are kept ready for further requests with the same shape
+_MAX_GRAMMARS, _MAX_SOURCES = 256, 2 * 2**20  # that are kept ready for the same shape; characters of them
 _GROUP = 32  # masks that are made side by side, between two calls of the hook: a second at most on one core
 _ANY = np.int32(-1)  # all tokens of a word
 MASK_S, STEP_S = 0.02, 0.5  # budgets, of rules that a client wrote
@@ -70,6 +70,7 @@ class Matchers:
         self._num_words = -(-vocab_size // 32)
         self._max_kept = max_kept
         self._grammars: OrderedDict[Structured, Future[_Grammar]] = OrderedDict()
+        self._num_characters = 0  # of the shapes of grammars
         self._followed: OrderedDict[RequestId, _Followed] = OrderedDict()
         self._executor: LLExecutor | None = None
         self._step = 0
@@ -167,8 +168,9 @@ class Matchers:
         found = self._grammars.get(structured)
         if found is None:
             found = self._grammars[structured] = self._builder.submit(self._made, structured)
-            if len(self._grammars) > _MAX_GRAMMARS:
-                self._grammars.popitem(last=False)
+            self._num_characters += len(structured.source)
+            while len(self._grammars) > _MAX_GRAMMARS or self._num_characters > _MAX_SOURCES:
+                self._num_characters -= len(self._grammars.popitem(last=False)[0].source)
         self._grammars.move_to_end(structured)
         return found
 

@@ -29,6 +29,7 @@ def _held(key: str, value: Any) -> Any:
     return constraints_of(value)
 
 
+MAX_DEPTH = 200  # levels of JSON
 MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
 
 
@@ -44,9 +45,21 @@ def check_length(source: str) -> None:
 def loaded(source: str) -> Any:
     """What a text in JSON holds."""
     try:
-        return msgspec.json.decode(source)
+        value = msgspec.json.decode(source)
     except (ValueError, RecursionError) as error:
         raise wrong(f"not JSON: {error}") from error
+    if is_deep(value):
+        raise wrong(f"nested more than {MAX_DEPTH} levels deep")
+    return value
+
+
+def is_deep(value: Any) -> bool:
+    """Beyond what code that calls itself for each level can take."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [part for each in level if isinstance(each, dict | list)
+                 for part in (each.values() if isinstance(each, dict) else each)]  # fmt: skip
+    return any(isinstance(each, dict | list) for each in level)
 
 
 def choices(source: str) -> list[str]:

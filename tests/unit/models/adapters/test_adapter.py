@@ -57,6 +57,7 @@ def test_patterns_and_rslora_give_ranks_and_factors(config: ModelConfig, tmp_pat
         ({"r": 0}, "r must be a positive"),
         ({"rank_pattern": {"q_proj": 0}}, "rank_pattern"),
         ({"rank_pattern": {"(": 2}}, "rank_pattern"),
+        ({"note": "x" * 2**20}, "the most is 1048576"),
         ({"rank_pattern": {r"(\w|\.|layers|[a-z_.0-9])*(\w|\.)*!": 8}}, "rank_pattern"),
         ({"rank_pattern": {"(l|l)(a|a)(y|y)(e|e)(r|r)(s|s)(.|.)(0|0)(.|.)": 8}}, "rank_pattern"),
         ({"alpha_pattern": {"q_proj": "x"}}, "alpha_pattern"),
