@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from chairlift.config.options.foreign.llama_cpp import LLAMA_CPP, LLAMA_CPP_SAME
 from chairlift.config.options.foreign.names import Foreign
+from chairlift.config.options.foreign.sglang import SGLANG, SGLANG_SAME
 from chairlift.config.options.foreign.table import by_flag
 from chairlift.config.options.foreign.vllm import VLLM, VLLM_SAME
 from chairlift.config.options.foreign.vllm_bench import VLLM_BENCH, VLLM_BENCH_SAME
@@ -27,6 +28,10 @@ def vllm_parsers() -> str:
     return f"Taken as they are: {same}.\n\n" + table(("`--tool-call-parser`", "`--tool-format`"), rows)
 
 
+def sglang_options() -> str:
+    return _options("SGLang", SGLANG, SGLANG_SAME)
+
+
 def llama_cpp_options() -> str:
     return _options("llama.cpp", LLAMA_CPP, LLAMA_CPP_SAME)
 
@@ -41,9 +46,10 @@ def _options(engine: str, names: Iterable[Foreign], same: Iterable[str], has_arg
         "The same: " + ", ".join(code(_flag(name)) for name in same) + ".\n",
         table((engine, "here", ""), aliases),
         "Not needed, and ignored with a warning:\n",
-        table((engine, "why"), needless),
-        "Refused:\n",
-        table((engine, "what to do"), refused),
+        *(f"- {flags}: {why}" for flags, why in needless),
+        "\nRefused, and what to do:\n",
+        *(f"- {flags}: {use}" for flags, use in refused),
+        "",
     )
     return "\n".join(parts)
 

@@ -91,7 +91,6 @@ def port_of(served: Served) -> int:
 
 
 @pytest.mark.nightly
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("task", FILES)
 def test_it_gets_every_answer_with_all_of_its_text(task: int, newer: Served, server: Served, folder: Path) -> None:
     client = NewerClient(folder, port_of(newer), task, rate=30.0, seconds=1)
@@ -116,6 +115,7 @@ def test_it_gets_nothing_from_a_server_with_lists(server: Served, folder: Path) 
     assert client.results == []
 
 
+@pytest.mark.nightly
 def test_our_own_client_reads_the_same_stream(newer: Served, tiny_model: Path, folder: Path) -> None:
     asked = ("-X", 30, "-T", 1, "-P", port_of(newer), "-O", "out", "--task", 1, "--model", tiny_model)
     done = chairlift("contest", *asked, folder=folder)

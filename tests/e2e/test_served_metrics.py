@@ -75,7 +75,7 @@ def test_either_front_end_answers_for_the_whole_server(served: Served) -> None:
     assert len(front_ends) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_query_of_the_dashboard_names_a_series_that_is_there_or_comes_with_more(served: Served) -> None:
     ask(served)
     wait_until(lambda: scrape_of(served).has("chairlift_trace_spans_total"))  # sent and counted later

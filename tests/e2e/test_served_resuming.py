@@ -61,6 +61,7 @@ def ask_all(served: Served, num_kills: int) -> list[list[str]]:
         return [each.result() for each in answers]
 
 
+@pytest.mark.nightly
 def test_answers_of_every_kind_are_what_they_would_have_been(exact: Served) -> None:
     undisturbed = ask_all(exact, num_kills=0)
     assert ask_all(exact, num_kills=0) == undisturbed

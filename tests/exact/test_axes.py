@@ -132,6 +132,7 @@ def test_every_prefill_rule(world: ExactModel, prefill: str) -> None:
     check(world, script(6) + neighbours(6), prefill=prefill, max_running=5, max_step_tokens=70)
 
 
+@pytest.mark.sampled(4)
 def test_a_prefix_cache_cold_and_warm(world: ExactModel) -> None:
     check(world, script(12), "prefixes found", max_running=3)
     check(world, script(6), "prefixes found", first=other_ids(script() + neighbours(5)))

@@ -14,7 +14,6 @@ def told(completion: RequestOutput) -> object:
 
 
 @pytest.mark.nightly
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kernels", "dtype", "count"),
     [

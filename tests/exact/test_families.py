@@ -25,6 +25,7 @@ def test_every_family_is_among_them() -> None:
     assert not missing, "add them to CONFIGS of tests/fakes/family_configs.py"
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("ops", OPS)
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_request_has_the_same_bits_alone_and_in_chunks_among_others(config: str, ops: str) -> None:

@@ -52,7 +52,9 @@ def measure(tree: Tree, tests: Sequence[str], marks: str) -> Base:
 
 def attempt(tree: Tree, tests: Sequence[str], marks: str, base: Base) -> Trial:
     began = time.monotonic()
-    deselected = [f"--deselect={test}" for test in base.failing]
+    deselected = [
+        f"--{'deselect' if '::' in test else 'ignore'}={test}" for test in base.failing
+    ]  # a file: its imports
     code, printed = _pytest(tree, ["-x", *deselected, "-m", marks, *tests], base.limit_s)
     seconds = time.monotonic() - began
     if code in (0, NO_TESTS):

@@ -24,6 +24,7 @@ def test_every_request_is_computed_with_its_adapter_and_gets_the_tokens_it_would
     assert any(not {*plan.loads} & {*plan.adapters} for plan in plans), "none was loaded beside a step"
 
 
+@pytest.mark.nightly
 def test_steps_that_do_not_fit_load_their_adapters_again() -> None:
     for seed in range(150):
         adapter_world(seed, is_full=True).run()

@@ -14,6 +14,7 @@ def test_a_request_that_is_cut_and_resumed_gets_the_tokens_it_would_get_alone(bl
     assert sum(cut_world(seed, share=0.1).run().counts["resumed"] for seed in seeds) > 50
 
 
+@pytest.mark.nightly
 def test_so_it_does_when_most_engines_make_a_token_or_two() -> None:
     assert sum(cut_world(seed, share=0.4).run().counts["resumed"] for seed in range(100)) > 200
 

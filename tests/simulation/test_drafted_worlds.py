@@ -24,6 +24,7 @@ def test_tokens_come_in_fewer_steps() -> None:
     assert steps[True] < 0.9 * steps[False]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", range(2))
 def test_steps_that_do_not_fit_cost_no_request_a_token(block: int) -> None:
     num_accepted = 0
@@ -33,6 +34,7 @@ def test_steps_that_do_not_fit_cost_no_request_a_token(block: int) -> None:
     assert num_accepted > 200
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(3))
 def test_a_request_that_is_cut_and_resumed_gets_the_tokens_it_would_get_alone(block: int) -> None:
     num_resumed = 0

@@ -144,6 +144,7 @@ def test_whatever_happens_the_guilty_fail_and_the_others_are_answered(tmp_path: 
     run(tmp_path, seed)
 
 
+@pytest.mark.nightly
 def test_so_they_are_with_drafts(tmp_path: Path) -> None:
     num_accepted = 0
     for seed in range(12):

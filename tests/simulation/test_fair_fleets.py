@@ -119,6 +119,7 @@ def test_without_a_word_from_the_others_it_would_not(seed: int, monkeypatch: pyt
     assert world.most_behind > world.bound
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_where_its_replica_is_less_than_its_share_it_gets_nearly_all_of_that(seed: int) -> None:
     world = World(seed, count=3)

@@ -158,7 +158,7 @@ def test_no_request_and_no_token_is_lost_whatever_becomes_of_replicas(
     assert num_moved > 100
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_skipping_ahead_is_the_same_as_stepping_with_losses_and_scaling() -> None:
     for seed in range(40):
         count = 1 + seed % 4

@@ -28,7 +28,7 @@ def test_a_request_that_fits_no_step_fails_alone_and_the_others_finish() -> None
     assert ends.count(FinishReason.ERROR) > 10
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_steps_that_fit_are_found() -> None:
     for seed in range(150):
         world = full_world(seed, least=3, share=1.0).run()

@@ -33,6 +33,7 @@ def test_so_it_does_when_it_moves_after_nearly_every_token() -> None:
     assert sum(moved_world(seed, share=0.6).run().counts["moved"] for seed in range(100)) > 300
 
 
+@pytest.mark.nightly
 def test_so_it_does_with_drafts_in_flight() -> None:
     assert sum(moved_world(seed, share=0.3, drafts=True).run().counts["moved"] for seed in range(100)) > 50
 

@@ -175,7 +175,7 @@ def test_it_is_in_many_worlds(block: int) -> None:
         compare(seed)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", range(3))
 def test_it_is_where_layers_have_windows(block: int) -> None:
     num_skipped = 0

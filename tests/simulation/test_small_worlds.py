@@ -12,6 +12,7 @@ from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from fakes.worlds.draws import PARAMETERS, random_world
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("block", range(15))
 def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(block: int) -> None:
     for seed in range(block * 100, block * 100 + 100):

@@ -42,7 +42,7 @@ def test_so_it_does_where_steps_do_not_fit() -> None:
             full_world(seed, drafts=drafts, windows=True).run()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_so_it_does_when_it_moves_between_engines() -> None:
     num_moved = 0
     for seed in range(150):

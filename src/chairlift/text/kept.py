@@ -1,7 +1,7 @@
 """What was made of texts that clients send again and again, within a bound on their size.
 
-Always: what was asked for longest ago is forgotten first, once the texts are longer together than the bound. A text that
-nothing can be made of, or that is longer than the bound alone, is not kept. For several threads.
+Always: what was asked for longest ago is forgotten first, once the texts are longer together than the bound. A text
+that nothing can be made of, or that is longer than the bound alone, is not kept. For several threads.
 """
 
 from collections import OrderedDict

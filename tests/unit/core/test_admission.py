@@ -10,6 +10,7 @@ from chairlift.core.events import Admitted, Preempted
 from chairlift.core.limits import Limits
 from chairlift.core.policy import Admission, MemoryView
 from chairlift.core.request import Progress
+from chairlift.core.scheduling.predictor import LengthPredictor
 from chairlift.core.windows import Windows
 from fakes.request_views import running_view, view
 from fakes.requests import make_request, make_samples
@@ -128,3 +129,13 @@ def test_samples_beside_others_are_not_preempted_under_reserve() -> None:
     world = World(limits, admission=Reserve(), arrivals={0: groups}).run()
     assert not any(isinstance(e, Preempted) for e in world.events)
     assert len({e.at for e in world.events if isinstance(e, Admitted)}) < 5, "each had the machine to itself"
+
+
+def test_an_answer_as_long_as_expected_takes_the_expectation_down_and_a_longer_one_up() -> None:
+    predictor = LengthPredictor()
+    expected = predictor.expect("", 4_000)
+    predictor.learn("", expected)
+    lower = predictor.expect("", 4_000)
+    assert lower < expected
+    predictor.learn("", expected)
+    assert predictor.expect("", 4_000) > lower

@@ -39,7 +39,7 @@ def places(config: ModelConfig, count: int) -> Iterator[tuple[str, int, int]]:
             yield from ((cut.name, cut.dim, at) for low, high in cut.spans for at in range(low, high))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("config", "count"), CASES)
 def test_ranks_hold_every_row_and_column_and_only_keys_and_values_twice(config: ModelConfig, count: int) -> None:
     seen = list(places(config, count))

@@ -122,6 +122,7 @@ def test_all_prompts_in_one_batch_give_the_text_of_transformers(
     assert generate(loaded, source, prompts) == expected
 
 
+@pytest.mark.nightly
 def test_native_kernels_in_float32_give_the_text_of_transformers(
     source: Source, prompts: list[list[int]], expected: list[list[int]]
 ) -> None:

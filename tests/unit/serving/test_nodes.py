@@ -96,6 +96,7 @@ def num_ready(client: EngineClient) -> int:
     return sum(each["state"] == "ready" for each in client.replicas.loads())
 
 
+@pytest.mark.nightly
 async def test_a_list_that_dies_costs_no_stream_and_the_next_finds_all(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     async with AsyncExitStack() as stack:

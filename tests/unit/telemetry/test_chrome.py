@@ -57,6 +57,7 @@ def test_tokens_that_drafts_bring_are_counted(tmp_path: Path) -> None:
         assert sum(entry["args"][name] for entry in slices(found, STEPS)) == count > 0
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("make", [random_world, full_world, partial(random_world, drafts=True)])
 @pytest.mark.parametrize("seed", range(20))
 def test_no_requests_share_a_track_and_there_are_no_more_tracks_than_slots(

@@ -5,10 +5,10 @@ written whole, so a sum may be a moment old but never torn. Read-and-change need
 
     num_rows | secret | row 0 | row 1 | ... | the marks (service_rate.py)
 
-    a row: one number for each of Count | connections by address, and requests by adapter
+    a row: one number for each of Count | connections by address, requests by adapter, and waiting ones by key
 
-These are counted in a count-min sketch: an address or adapter has two slots by a keyed hash, others may share one of
-them, and the count is the lesser of the two: never too low, and too high for one pair in millions.
+These are counted in a count-min sketch: an address, adapter or key has two slots by a keyed hash, others may share one
+of them, and the count is the lesser of the two: never too low, and too high for one pair in millions.
 """
 
 import hashlib
@@ -99,7 +99,7 @@ class Counts(LockedFile):
         return num_open
 
     def add_from(self, address: str, amount: int) -> None:
-        """Counts connections of an address, or requests of an adapter; under the lock if the total was read before."""
+        """Counts what an address, an adapter or a key has; under the lock if the total was read before."""
         for slot in self._slots(address):
             self._numbers[self._own + slot] += amount
 

@@ -55,7 +55,7 @@ def _read(file: BinaryIO, max_bytes: int) -> Header:
     state = state_of(file.fileno())
     length = int.from_bytes(file.read(8), "little")
     start, num_bytes = 8 + length, state[1] - 8 - length
-    if not 0 < length or num_bytes < 0:
+    if length <= 0 or num_bytes < 0:
         raise ValueError("its header is cut or damaged")
     if length > max_bytes:
         raise ValueError(f"its header has {length} bytes, the tensors of this model take {max_bytes} at most")

@@ -1,10 +1,9 @@
-"""Matchers: which tokens may come next in answers that are held to a shape, as rows of bits.
+"""Matchers: which tokens may come next in answers that are held to a shape, or to some tokens, as rows of bits.
 
 Always: a matcher's state follows from its request's shape and output tokens alone. So matchers are a cache: one that is
 gone after a preemption, a swap or an engine's death is made again from the plan. Knows nothing of logits or devices.
 A mask of rules that a client wrote may take `MASK_S`, and all of a step `STEP_S`, of processor time. A shape beyond the
-first for long fails its requests; beyond the second the dearest does. One whose first mask is too dear never comes to a
-step.
+first for long fails its requests; beyond the second the dearest does.
 
     masks [rows, words]: bit t % 32 of word t // 32 says whether token t may come
 """
@@ -13,6 +12,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -94,6 +94,8 @@ class Matchers:
         for index, (request, output) in enumerate(rows):
             on_mask()
             try:
+                if request.params.structured_outputs is None:
+                    continue
                 if last is not None and request.id == last[0]:
                     matcher = _after_drafts(last[1], rows[index - 1][1], output)
                 else:
@@ -108,6 +110,9 @@ class Matchers:
             self._fill(masks.words, matchers[first : first + _GROUP])
         self._fill_timed(masks, timed, rows, on_mask)
         masks.failed.update({index: _fault(matcher) for matcher, index in matchers + timed if matcher.is_error()})
+        for index, (request, output) in enumerate(rows):
+            if index not in masks.failed and not _leave(masks.words[index], request, output):
+                masks.failed[index] = "allowed_token_ids, bad_words and min_tokens leave no token that may come here"
         masks.words[list(masks.failed)] = _ANY
         return masks
 
@@ -182,13 +187,7 @@ class Matchers:
         matcher = matcher_of(structured, vocabulary)
         if matcher.is_error():
             raise InvalidRequest("structured_outputs", _fault(matcher))
-        grammar = _Grammar(matcher, has_rules(structured))
-        if grammar.has_rules:
-            taken_s = _timed(matcher.deep_copy().compute_bitmask)
-            if taken_s > MASK_S + _OVER_S:
-                why = _too_dear(f"the first mask of its rules takes {1000 * taken_s:.0f} ms", MASK_S)
-                raise InvalidRequest("structured_outputs", why)
-        return grammar
+        return _Grammar(matcher, has_rules(structured))
 
 
 def _awaited(made: "Future[_Grammar]", on_mask: OnMask) -> _Grammar:
@@ -208,6 +207,37 @@ def _timed(call: Callable[[], object]) -> float:
 
 def _too_dear(what: str, budget_s: float) -> str:
     return f"{what}, the budget is {1000 * budget_s:.0f} ms; write rules that fit a text in fewer ways"
+
+
+def _leave(words: NDArray[np.int32], request: Request, output: Sequence[int]) -> bool:
+    """Takes out what the request's lists leave out; whether any token is left."""
+    params = request.params
+    if params.allowed_token_ids is None and not params.banned:
+        return True
+    words &= _kept(params.allowed_token_ids, params.banned, len(words))
+    for tokens in params.banned:
+        before = len(output) - len(tokens) + 1
+        if len(tokens) > 1 and before >= 0 and tuple(output[before:]) == tokens[:-1]:
+            words[tokens[-1] // 32] &= ~_bit(tokens[-1])
+    if len(output) >= params.min_tokens:
+        return bool(words.any())
+    left = words.copy()
+    for token in request.stop_ids:
+        left[token // 32] &= ~_bit(token)
+    return bool(left.any())
+
+
+def _bit(token: int) -> np.int32:
+    return np.uint32(1 << token % 32).astype(np.int32)
+
+
+@lru_cache(maxsize=64)
+def _kept(allowed: tuple[int, ...] | None, banned: tuple[tuple[int, ...], ...], num_words: int) -> NDArray[np.int32]:
+    """That hold wherever the answer is: what is allowed, without single tokens that are banned."""
+    bits = np.full(32 * num_words, allowed is None)
+    bits[list(allowed or ())] = True
+    bits[[tokens[0] for tokens in banned if len(tokens) == 1]] = False
+    return np.packbits(bits, bitorder="little").view(np.int32)
 
 
 def _after_drafts(matcher: LLMatcher, before: Sequence[int], output: Sequence[int]) -> LLMatcher:

@@ -79,9 +79,9 @@ _HARMLESS: Mapping[str, tuple[object, ...]] = {
 _NOT_BUILT = frozenset(
     {
         "tools", "tool_choice", "functions", "function_call", "suffix", "modalities", "audio",
-        "prediction", "web_search_options", "reasoning_effort", "reasoning", "verbosity",
+        "prediction", "web_search_options", "reasoning_effort", "reasoning",
         "early_stopping", "logits_processors", "logit_processors", "logits_processor", "truncate_prompt_tokens",
-        "bad_words", "allowed_token_ids", "prompt_embeds",
+        "prompt_embeds",
         "guided_whitespace_pattern", "structural_tag", "grammar", "stop_regex", "no_stop_trim", "repeat_penalty",
         "typical_p", "mirostat", "return_tokens_as_token_ids", "logprob_token_ids",
         "return_hidden_states", "thinking_token_budget", "echo", "max_completion_tokens", "top_logprobs",

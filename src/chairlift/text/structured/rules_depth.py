@@ -10,7 +10,7 @@ from collections import Counter
 
 from chairlift.text.structured.depth import MAX_RULES, Links
 from chairlift.text.structured.schema_depth import check_depth
-from chairlift.text.structured.source import wrong
+from chairlift.text.structured.source import check_optional, num_optional, wrong
 
 # Pairs of a place that names a rule and a name in that rule: what a parser may try wherever a rule ends. SQL has some
 # thousands. Eight rules of all their pairs have 131,000, and one byte of their text takes 100 ms; twelve take seconds.
@@ -43,17 +43,19 @@ _Name = tuple[int, str]  # of a rule: the grammar that it is in, and its name th
 
 def check_lark(lark: str) -> None:
     """Raises `InvalidRequest`."""
-    links = _checked(lark, _LARK)
+    reader = _checked(lark, _LARK)
+    links = reader.links
     looped = next((name for circle in links.circles() for _, name in circle if name.isupper()), None)
     if looped is not None:
         raise wrong(f"the terminal {looped} needs itself")
+    check_optional(reader.optional())
 
 
 def check_gbnf(gbnf: str) -> None:
     _checked(gbnf, _GBNF)
 
 
-def _checked(source: str, tokens: re.Pattern[str]) -> Links[_Name]:
+def _checked(source: str, tokens: re.Pattern[str]) -> "_Reader":
     reader = _Reader(source, tokens)
     reader.read()
     links = reader.links
@@ -64,7 +66,7 @@ def _checked(source: str, tokens: re.Pattern[str]) -> Links[_Name]:
     num_meetings = sum(reader.inside[name] * uses for name, uses in reader.uses.items())
     if num_meetings > MAX_MEETINGS:
         raise wrong(f"rules that name one another meet in {num_meetings} ways, and {MAX_MEETINGS} are the most")
-    return links
+    return reader
 
 
 class _Reader:
@@ -74,6 +76,8 @@ class _Reader:
         self.uses: Counter[_Name] = Counter()  # places that name a rule
         self.inside: Counter[_Name] = Counter()  # names in a rule
         self.is_clear = True  # each beginning of a rule was understood
+        self._in_rules: list[int] = []  # parts that may be left out, of each expression in a rule
+        self._in_terminals = Counter[_Name]()
         self._at = 0
         self._num_grammars = 0
         self._owner: _Name = (0, "")
@@ -84,6 +88,10 @@ class _Reader:
         while (token := self._tokens.match(self._source, self._at)) is not None:
             self._at = token.end()
             match token.lastgroup:
+                case "text" if token[0].startswith("/") and not token[0].startswith("//"):
+                    self._count(num_optional(token[0]))
+                case "other" if token[0] in "?*~":
+                    self._count(1)
                 case "head" | "statement":
                     self._begin((self._owner[0], "" if token.lastgroup == "statement" else token["rule"]))
                 case "name":
@@ -99,12 +107,25 @@ class _Reader:
                 case "brace" if self._level == 1 and self._outside:
                     self._owner, self._level = self._outside.pop()
                 case "opening" | "closing" | "brace":
+                    self._count(int(token[0] == "{"))
                     self._level = max(self._level + (1 if token.lastgroup == "opening" else -1), 1)
                     self.links.add(self._owner, self._level)
                 case "block":
                     self._block(token["kind"])
                 case "unclear":
                     self.is_clear = False
+
+    def _count(self, num: int) -> None:
+        """Terminals are one expression each, with the others that they name."""
+        if self._owner[1].isupper():
+            self._in_terminals[self._owner] += num
+        elif num > 1:
+            self._in_rules.append(num)
+
+    def optional(self) -> list[int]:
+        """Parts that may be left out, of each expression."""
+        of_terminals = self.links.sums(self._in_terminals, lambda name: name[1].isupper())
+        return [*self._in_rules, *of_terminals]
 
     def _begin(self, owner: _Name) -> None:
         self._owner, self._level = owner, 1

@@ -84,7 +84,7 @@ def test_each_key_becomes_something_or_is_named(name: str) -> None:
 def test_a_file_that_is_cut_off_anywhere_is_taken_or_refused_in_one_line(tmp_path: Path) -> None:
     text, path = (FILES / "fastserve.yaml").read_text(), tmp_path / "cut.yaml"
     refused = []
-    for end in range(len(text)):
+    for end in range(0, len(text), 3):
         path.write_text(text[:end])
         try:
             lines = resolve({}, path).warnings

@@ -116,6 +116,7 @@ def test_a_replica_is_looked_at_now_and_then_and_only_far_above_another() -> Non
     assert not is_due(0, 1.5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("num_front_ends", [1, 2, 4, 8])
 @pytest.mark.parametrize("router", ["prefix", "least-loaded"])
 def test_front_ends_that_do_not_know_of_each_other_make_loads_equal_together(router: str, num_front_ends: int) -> None:

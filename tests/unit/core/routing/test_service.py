@@ -2,14 +2,16 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from chairlift.core.events import Admitted, Token
 from chairlift.core.policies.fair_share import FairShare
 from chairlift.core.policy import Service
-from chairlift.core.request import Progress
-from chairlift.core.routing.service import FleetService
-from fakes.requests import make_request
+from chairlift.core.request import FinishReason, Progress
+from chairlift.core.routing.service import FleetService, ServedWork
+from fakes.requests import make_request, make_samples
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -66,3 +68,18 @@ def test_an_idle_user_saves_nothing_up_while_another_is_served_elsewhere() -> No
     push(policy, 2, "ann")
     policy.served_elsewhere([Service("bob", 1.0, 0, 10)])
     assert policy.first(0.0) == 2
+
+
+def test_an_engine_tells_a_prompt_with_its_first_token_and_each_sample_s_tokens() -> None:
+    work = ServedWork()
+    first, second = make_samples(1, [5] * 9, 2, user="ann")
+    moved = replace(make_request(3, [5] * 9, user="bob"), output=(7,))  # its prompt was told where it came from
+    work.added((first, second), 0.0)
+    work.added((moved,), 0.0)
+    work.happened([Admitted(first.id, 1.0, num_cached=4)])
+    assert work.take() == []
+    work.happened([Token(id, 2.0, 7) for id in (first.id, second.id, moved.id)])
+    assert work.take() == [Service("ann", 1.0, 5, 2), Service("bob", 1.0, 0, 1)]
+    work.happened([Token(first.id, 3.0, 7, finish=FinishReason.LENGTH), Token(second.id, 3.0, 7)])
+    work.happened([Token(first.id, 4.0, 7), Token(second.id, 4.0, 7)])  # the first has ended
+    assert work.take() == [Service("ann", 1.0, 0, 3)]

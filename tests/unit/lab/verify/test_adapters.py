@@ -65,6 +65,7 @@ def test_adapters_change_what_their_requests_get_and_nothing_else(tiny_model: Pa
         assert (digests[0] != digests[1]) == bool(adapters[key.case]), adapters[key.case]
 
 
+@pytest.mark.nightly
 def test_exact_holds_alone_and_among_other_adapters(
     tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

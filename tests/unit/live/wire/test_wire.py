@@ -80,12 +80,12 @@ class TestLiveEngine:
 
     async def test_aborting_one_sample_leaves_the_others(self, address: str) -> None:
         async with connected(address) as client:
-            heard = Heard(client, [1, 2, 3], SamplingParams(max_tokens=4_000, n=2, seed=6, ignore_eos=True))
+            heard = Heard(client, [1, 2, 3], SamplingParams(max_tokens=1_000, n=2, seed=6, ignore_eos=True))
             await heard.any()
             heard.generation.abort_sample(1)
             count = len(heard.outputs)
             await until(lambda: client.num_running == 0)
-        tokens = expected(make_request(1, [1, 2, 3], 4_000, seed=6), VOCAB_SIZE)
+        tokens = expected(make_request(1, [1, 2, 3], 1_000, seed=6), VOCAB_SIZE)
         assert [o.token for o in heard.outputs if o.sample == 0] == tokens
         assert not any(o.sample == 1 for o in heard.outputs[count:])
 

@@ -36,7 +36,6 @@ def rows_of(kind: Any) -> dict[tuple[int, int], np.ndarray]:
 
 
 @pytest.mark.nightly
-@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("is_padded", [True, False])
 def test_both_runners_show_the_same_rows(monkeypatch: pytest.MonkeyPatch, is_padded: bool) -> None:

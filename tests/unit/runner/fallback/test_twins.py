@@ -30,6 +30,7 @@ def largest_error(model: TransformersModel, prompts: list[list[int]], expected: 
     return worst
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_chunks_and_decodes_in_shuffled_blocks_give_the_logits_of_transformers(tmp_path: Path, family: str) -> None:
     twin = make_twin(tmp_path, family)

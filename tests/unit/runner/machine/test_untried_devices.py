@@ -116,7 +116,6 @@ def test_its_own_memory_counts_where_it_has_some(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.nightly
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("script", [BOTH, ROWS], ids=["answers", "rows of logits"])
 def test_what_comes_is_what_a_cpu_gives(script: str, tmp_path: Path) -> None:
     search = [str(TESTS), str(TESTS.parent / "src")]

@@ -24,6 +24,7 @@ def model_of(dtype: torch.dtype, kv_dtype: torch.dtype) -> TinyModel:
     return TinyModel(dtype, ops=NativeOps(2), kv_dtype=kv_dtype)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("block_size", [1, 2, 4, 16])
 @pytest.mark.parametrize(
     ("dtype", "kv_dtype"),

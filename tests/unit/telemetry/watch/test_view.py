@@ -260,6 +260,7 @@ def drafted_world(seed: int) -> World:
 FULL_SEEDS = (54, 89, 141, 290, 510, 1379, 3037)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(
     ("make", "seed"),
     [

@@ -10,8 +10,9 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.responses.rules.schemas import schema_of
 from chairlift.text.responses.tools.tool import Tool
-from chairlift.text.structured.grammar import grammar_of, nested
+from chairlift.text.structured.grammar import check, grammar_of, nested
 from chairlift.text.structured.schema_depth import check_depth
+from chairlift.text.structured.vocabulary import byte_vocabulary
 
 Part = Callable[[Any], Any]
 _CHAINS: list[Part] = [
@@ -102,8 +103,8 @@ def test_many_definitions_side_by_side_are_taken() -> None:
 
 
 def test_constants_that_are_nested_deep_are_refused() -> None:
-    said = refusal(Structured.json_schema('{"const":' + "[" * 900 + "]" * 900 + "}"))
-    assert "901 objects and lists, one inside of another, are more than 127" in said
+    said = refusal(Structured.json_schema('{"const":' + "[" * 150 + "]" * 150 + "}"))
+    assert "151 objects and lists, one inside of another, are more than 127" in said
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_other_grammars_are_taken(lark: str) -> None:
 def test_formats_that_are_nested_deep_are_refused() -> None:
     tag = '{"type":"tag","begin":"<a>","end":"</a>","content":'
     source = '{"format":' + tag * 900 + '{"type":"any_text"}' + "}" * 900 + "}"
-    assert "too many formats stand one inside of another" in refusal(Structured.structural_tag(source))
+    assert "nested more than 200 levels deep" in refusal(Structured.structural_tag(source))
 
 
 def test_schemas_of_tools_and_of_parts_are_read() -> None:
@@ -171,3 +172,23 @@ def test_schemas_of_tools_and_of_parts_are_read() -> None:
         schema_of(Tool("a", schema, strict=True, index=2))
     with pytest.raises(InvalidRequest, match="references lead 400 schemas"):
         nested(Structured.json_schema(schema))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda many: Structured.regex("[a-z]?" * many),
+        lambda many: Structured.json_schema({"type": "string", "pattern": "[a-z]{0,2}" * many}),
+        lambda many: Structured.grammar("start: /" + "[a-z]*" * many + "/"),
+        lambda many: Structured.grammar('start: A\nA: B B "c"\nB: ' + '("a" | "b")? ' * (many // 2)),
+    ],
+)
+def test_parts_that_may_be_left_out_are_bounded_in_a_row(shape: Callable[[int], Structured]) -> None:
+    grammar_of(shape(800))
+    assert "parts that may be left out or repeated (?, * and {}), and 1000 are the most" in refusal(shape(1002))
+
+
+def test_a_grammar_that_no_answer_could_begin_with_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="an answer could not even begin"):
+        check(Structured.grammar("start: " + '("a" | "b")? ' * 1000), byte_vocabulary)
+    check(Structured.grammar("start: " + " | ".join(f'"w{i}"' for i in range(3000))), byte_vocabulary)

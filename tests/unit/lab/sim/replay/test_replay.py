@@ -73,6 +73,7 @@ def record_live(path: Path, rules: Rules, seed: int, depth: int) -> tuple[Trace,
     return Trace(path), kinds
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "rules",
     [

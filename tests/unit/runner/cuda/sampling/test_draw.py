@@ -116,7 +116,6 @@ def test_the_widest_parameters_are_within_their_types() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("vocab", "tile"),
     [

@@ -147,7 +147,6 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[list
 
 
 @pytest.mark.nightly
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kv_heads", ["4", "2"])
 def test_a_start_and_its_first_requests_launch_what_was_told(
     start: Callable[[str], list[list[str]]], kv_heads: str

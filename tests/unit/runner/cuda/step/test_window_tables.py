@@ -63,7 +63,7 @@ def follow(world: World) -> int:
     return count
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tables_and_slots_are_those_of_the_plan() -> None:
     assert sum(follow(random_world(seed, windows=True)) for seed in range(120)) > 1000
 
