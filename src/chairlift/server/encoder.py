@@ -156,7 +156,7 @@ class Encoder:
         limit: TokenLimit,
         read: Callable[[list[int]], T],
     ) -> list[T]:
-        """What `read` makes of the tokens of `head_of(first) + second`, for each pair; control tokens that are spelt out
+        """What `read` makes of the tokens of `head_of(first) + second`, for each pair; control tokens spelt out there
         stay text. Raises `InvalidRequest`, before any are joined where one is too long."""
         plain = self._tokenizer.controls.wrap
         lengths = [len(first) + len(second) for first, second in pairs]

@@ -123,7 +123,7 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{path}: not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidConfig(f"{path}: must hold a JSON object")

@@ -95,9 +95,9 @@ capabilities: { drop: [ALL] }
 - name: config
   configMap: { name: {{ include "chairlift.name" . }} }
 - name: tmp
-  emptyDir: { sizeLimit: {{ .Values.tmpSize | quote }} }
+  emptyDir: { sizeLimit: {{ .Values.scratchSize | quote }} }
 - name: home
-  emptyDir: { sizeLimit: {{ .Values.homeSize | quote }} }
+  emptyDir: { sizeLimit: {{ .Values.scratchSize | quote }} }
 - name: shm
   emptyDir: { medium: Memory, sizeLimit: {{ .Values.shmSize | quote }} }
 {{- if not .Values.model.cache.size }}
