@@ -206,7 +206,8 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def _too_dear(what: str, budget_s: float) -> str:
-    return f"{what}, the budget is {1000 * budget_s:.0f} ms; write rules that fit a text in fewer ways"
+    why = f"{what}, the budget is {1000 * budget_s:.0f} ms; write rules that fit a text in fewer ways"
+    return f"the answer cannot be held to its shape any further: {why}"
 
 
 def _leave(words: NDArray[np.int32], request: Request, output: Sequence[int]) -> bool:
