@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import tempfile
@@ -36,6 +37,7 @@ from chairlift.telemetry.log_lines import flush_log, say, set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.spans import check_endpoint
 
+_log = logging.getLogger(__name__)
 _SHARED_MEMORY = "/dev/shm"
 _MAX_FRONT_ENDS = 4  # unless the settings say more
 

@@ -19,7 +19,7 @@ def start(server: Any, timeout_seconds: float = 0) -> None:
     if key not in _RUNNING:
         end_all()
         port = free_port()
-        _RUNNING[key] = port, launch([key[0]], flags, port)
+        _RUNNING[key] = port, launch([key[0], "gpt-3.5-turbo-instruct"], flags, port)
     server.server_port, server.process = _RUNNING[key][0], None
     server.ready = True
 

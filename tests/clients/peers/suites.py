@@ -40,7 +40,6 @@ SUITES = {
         (
             *(f"openai/chat_completion/{name}.py" for name in _VLLM_CHAT),
             "openai/completion/test_completion.py",
-            "openai/completion/test_prompt_validation.py",
             "openai/test_return_token_ids.py",
             "openai/test_return_tokens_as_ids.py",
             *(f"openai/responses/{name}.py" for name in _VLLM_RESPONSES),

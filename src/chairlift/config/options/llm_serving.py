@@ -46,7 +46,8 @@ _REQUIRED = {
 # Parameters of `mlfq` for FastServe's levels, and its defaults.
 _FASTSERVE = {"fa_config.rate": ("rate", 1.5), "fa_config.starve_waiting_time": ("starve", 10.0)}
 _TEMPLATES = {
-    "internlm_7b": "<s><s><|User|>:{}<eoh>\n<|Bot|>:",
+    # Behind the <s> that every prompt begins with: two, as there.
+    "internlm_7b": "<s><|User|>:{}<eoh>\n<|Bot|>:",
     "baichuan2pa": "<reserved_106>{}<reserved_107>",
 }
 

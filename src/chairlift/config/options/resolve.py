@@ -130,7 +130,7 @@ def _as_flag(name: str) -> str:
 
 def with_our_names(given: Mapping[str, object], said: Callable[[str], str] = _as_flag) -> OurNames:
     """Values by our names instead of other engines', a warning for each that is not needed, and what is refused."""
-    found = {key: value for key, value in given.items() if _foreign(key) is None}
+    found: dict[str, object] = {key: value for key, value in given.items() if _foreign(key) is None}
     known = {str(key).replace("-", "_") for key, value in found.items() if value is not None}
     ours = OurNames(found, [], {}, [])
     for key, value in given.items():

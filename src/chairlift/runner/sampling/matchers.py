@@ -23,7 +23,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
 from chairlift.core.request import Request
-from chairlift.core.structured import Structured
+from chairlift.core.structured import NO_FURTHER, Structured
 from chairlift.text.structured.grammar import has_rules, matcher_of
 
 _MAX_GRAMMARS, _MAX_SOURCES = 256, 2 * 2**20  # that are kept ready for the same shape; characters of them
@@ -101,7 +101,7 @@ class Matchers:
                 else:
                     matcher = self._follow(request, output, on_mask)
             except InvalidRequest as error:
-                masks.failed[index] = str(error)
+                masks.failed[index] = error.message if error.message.startswith(NO_FURTHER) else str(error)
                 continue
             last = (request.id, matcher)
             (timed if self._followed[request.id].has_rules else matchers).append((matcher, index))
@@ -207,7 +207,7 @@ def _timed(call: Callable[[], object]) -> float:
 
 def _too_dear(what: str, budget_s: float) -> str:
     why = f"{what}, the budget is {1000 * budget_s:.0f} ms; write rules that fit a text in fewer ways"
-    return f"the answer cannot be held to its shape any further: {why}"
+    return f"{NO_FURTHER}: {why}"
 
 
 def _leave(words: NDArray[np.int32], request: Request, output: Sequence[int]) -> bool:
@@ -249,4 +249,4 @@ def _after_drafts(matcher: LLMatcher, before: Sequence[int], output: Sequence[in
 
 
 def _fault(matcher: LLMatcher) -> str:
-    return f"the answer cannot be held to its shape any further: {matcher.get_error().splitlines()[0]}"
+    return f"{NO_FURTHER}: {matcher.get_error().splitlines()[0]}"

@@ -76,8 +76,9 @@ class _Reader:
         self.uses: Counter[_Name] = Counter()  # places that name a rule
         self.inside: Counter[_Name] = Counter()  # names in a rule
         self.is_clear = True  # each beginning of a rule was understood
-        self._in_rules: list[int] = []  # parts that may be left out, of each expression in a rule
-        self._in_terminals = Counter[_Name]()
+        # Parts that may be left out: of each expression in a rule, and of each rule or terminal itself.
+        self._in_expressions: list[int] = []
+        self._in_rules = Counter[_Name]()
         self._at = 0
         self._num_grammars = 0
         self._owner: _Name = (0, "")
@@ -89,7 +90,7 @@ class _Reader:
             self._at = token.end()
             match token.lastgroup:
                 case "text" if token[0].startswith("/") and not token[0].startswith("//"):
-                    self._count(num_optional(token[0]))
+                    self._count(num_optional(token[0]), is_expression=True)
                 case "other" if token[0] in "?*~":
                     self._count(1)
                 case "head" | "statement":
@@ -115,17 +116,17 @@ class _Reader:
                 case "unclear":
                     self.is_clear = False
 
-    def _count(self, num: int) -> None:
-        """Terminals are one expression each, with the others that they name."""
-        if self._owner[1].isupper():
-            self._in_terminals[self._owner] += num
-        elif num > 1:
-            self._in_rules.append(num)
+    def _count(self, num: int, is_expression: bool = False) -> None:
+        if is_expression and not self._owner[1].isupper():
+            self._in_expressions.append(num)
+        else:
+            self._in_rules[self._owner] += num
 
     def optional(self) -> list[int]:
-        """Parts that may be left out, of each expression."""
-        of_terminals = self.links.sums(self._in_terminals, lambda name: name[1].isupper())
-        return [*self._in_rules, *of_terminals]
+        """Parts that may be left out: of each expression, each rule, and each terminal with those that it names."""
+        of_terminals = self.links.sums(self._in_rules, lambda name: name[1].isupper())
+        of_rules = [num for name, num in self._in_rules.items() if not name[1].isupper()]
+        return [*self._in_expressions, *of_rules, *of_terminals]
 
     def _begin(self, owner: _Name) -> None:
         self._owner, self._level = owner, 1

@@ -45,7 +45,7 @@ def check_length(source: str) -> None:
         raise wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(source)}")
 
 
-# Of one expression: the library takes 0.3 s for as many in a row, and four times that for twice as many.
+# Of one expression or rule: the library takes 0.3 s for as many in a row, and four times that for twice as many.
 MAX_OPTIONAL = 1000
 _SIGN = re.compile(r"\\.|[?*{]", re.DOTALL)
 
@@ -56,10 +56,12 @@ def num_optional(pattern: str) -> int:
 
 
 def check_optional(counts: Iterable[int]) -> None:
-    """Of the expressions in a shape. Raises `InvalidRequest`."""
+    """Of the expressions and rules in a shape. Raises `InvalidRequest`."""
     if (num := math.isqrt(sum(count * count for count in counts))) > MAX_OPTIONAL:
-        why = f"an expression has {num} parts that may be left out or repeated (?, * and {{}}), and {MAX_OPTIONAL}"
-        raise wrong(f"{why} are the most; divide it into rules, or say less of what may come")
+        why = (
+            f"{num} parts of an expression or rule may be left out or repeated (?, * and {{}}), and {MAX_OPTIONAL} are"
+        )
+        raise wrong(f"{why} the most; divide it into rules, or say less of what may come")
 
 
 def loaded(source: str) -> Any:

@@ -165,7 +165,7 @@ def test_empty_sections_and_lists_leave_the_defaults(tmp_path: Path) -> None:
     ("name", "prompt"),
     [
         ("llama_7b", "hi"),
-        ("internlm_7b", "<s><s><|User|>:hi<eoh>\n<|Bot|>:"),
+        ("internlm_7b", "<s><|User|>:hi<eoh>\n<|Bot|>:"),
         ("baichuan2pa", "<reserved_106>hi<reserved_107>"),
     ],
 )

@@ -180,12 +180,15 @@ def test_schemas_of_tools_and_of_parts_are_read() -> None:
         lambda many: Structured.regex("[a-z]?" * many),
         lambda many: Structured.json_schema({"type": "string", "pattern": "[a-z]{0,2}" * many}),
         lambda many: Structured.grammar("start: /" + "[a-z]*" * many + "/"),
+        lambda many: Structured.grammar('start: "a" rest\nrest: ' + '("a" | "b")? ' * many),
         lambda many: Structured.grammar('start: A\nA: B B "c"\nB: ' + '("a" | "b")? ' * (many // 2)),
     ],
 )
 def test_parts_that_may_be_left_out_are_bounded_in_a_row(shape: Callable[[int], Structured]) -> None:
     grammar_of(shape(800))
-    assert "parts that may be left out or repeated (?, * and {}), and 1000 are the most" in refusal(shape(1002))
+    assert "parts of an expression or rule may be left out or repeated (?, * and {}), and 1000 are the most" in refusal(
+        shape(1002)
+    )
 
 
 def test_a_grammar_that_no_answer_could_begin_with_is_refused() -> None:
