@@ -17,13 +17,12 @@ model (`[INST]` of Llama 2) are always text.
 
 import re
 import secrets
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import tokenizers
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.kept import Kept
 
 _CONTROL = re.compile(r"<[|\uff5c].+>|<.+[|\uff5c]>")  # not all models mark theirs as special
 _MAX_NAME = 100  # characters; a longer one is no control token
@@ -38,7 +37,7 @@ class Controls:
         self._names = {added[i].content: i for i in controls if 0 < len(added[i].content) <= _MAX_NAME}
         self._secret, self._mask_secret = secrets.token_hex(8), secrets.token_hex(8)
         self._mark = f"\ue000{self._secret}\ue001"  # before a text for the second tokenizer
-        self.claimed = Kept[str, str](self.claim, len, most=2**20)  # of templates
+        self.claimed = lru_cache(maxsize=8)(self.claim)  # of templates, which have a bound
         # Names that are also pieces of the vocabulary, which text may become.
         self._pieces = {i for name, i in self._names.items() if core.model.token_to_id(name) == i}
 

@@ -7,9 +7,9 @@ from llguidance import LLTokenizer
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
-from chairlift.text.kept import Kept
 from chairlift.text.structured.grammar import check
 from chairlift.text.structured.shortest import Spellings, is_allowed, shortest_text
+from chairlift.text.structured.source import Kept
 from chairlift.text.structured.vocabulary import grammar_vocabulary
 from chairlift.text.tokenizer import Tokenizer
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.kept import Kept
 from chairlift.text.responses.reading.values import resolved
 from chairlift.text.responses.tools.tool import Tool
 from chairlift.text.structured.grammar import json_schema_fault
 from chairlift.text.structured.places import failing_place
+from chairlift.text.structured.source import Kept
 
 _SHARED = ("$defs", "definitions")
 _OF_WHOLE_OBJECTS = (

@@ -1,6 +1,6 @@
 import pytest
 
-from chairlift.text.kept import Kept
+from chairlift.text.structured.source import Kept
 
 
 def test_texts_are_kept_within_the_bound_and_the_oldest_forgotten_first() -> None:
