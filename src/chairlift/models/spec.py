@@ -207,6 +207,7 @@ class ModelConfig:
     has_centred_norms: bool = False  # LayerNorm in place of RMSNorm, but for those of heads
     has_norm_biases: bool = False  # of all but those of heads
     num_further_layers: int = 0  # in the files behind these, which guess further tokens and are not read
+    towers: tuple[str, ...] = ()  # beginnings of names in the files that are of images, and not read
     embedding_factor: float = 1.0
     logit_factor: float = 1.0  # of the logits, before the cap
     logit_cap: float = 0.0  # as the cap of attention, over the logits

@@ -19,6 +19,7 @@ from chairlift.models.families.family import Family
 from chairlift.models.families.known import BY_ARCHITECTURE, BY_MODEL_TYPE
 from chairlift.models.families.reading import read_sampling
 from chairlift.models.families.unread import check_unread
+from chairlift.models.families.wrapped import TOWERS, WRAPPERS, text_values
 from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import MXFP4_GROUP, mxfp4_weights
 
@@ -33,7 +34,8 @@ def load_hf(path: Path, model_impl: str = OWN) -> ModelConfig:
 
 def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: str = OWN) -> ModelConfig:
     """From what a configuration file says, and from generation_config.json in the model's folder."""
-    config = Fields(str(origin), values)
+    text = text_values(str(origin), values) if model_impl != TRANSFORMERS else None
+    config = Fields(str(origin), values if text is None else text)
     family = _family(config, model_impl)
     method = _quantised(config, family.quantised if isinstance(family, Family) else ())
     generation_path = folder / "generation_config.json"
@@ -48,9 +50,15 @@ def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: 
     if method == "mxfp4":
         model = _in_mxfp4(config, model)
     if isinstance(family, Family):
-        return replace(model, warnings=check_unread(config, family.architecture))
+        model = replace(model, warnings=check_unread(config, family.architecture))
+        return model if text is None else _of_wrapper(model, f"{origin}: {values['architectures'][0]}")
     chosen = f"{origin}: {family} is not one of our models: transformers computes it, slower than ours are"
     return replace(model, warnings=(chosen,) if model_impl == AUTO else ())
+
+
+def _of_wrapper(model: ModelConfig, what: str) -> ModelConfig:
+    line = f"{what} takes images too: its text alone is served, as {model.architecture}"
+    return replace(model, towers=TOWERS, warnings=(line, *model.warnings))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -79,7 +87,7 @@ def _family(config: Fields, model_impl: str) -> Family | str:
     is_causal = isinstance(found, str) and found.endswith(_CAUSAL)
     if not isinstance(found, str) or model_impl == OWN or (model_impl == AUTO and not is_causal and family is None):
         hint = "; --model-impl transformers may run it" if is_causal else ""
-        raise InvalidConfig(f"{refused}; supported: {', '.join(BY_ARCHITECTURE)}{hint}")
+        raise InvalidConfig(f"{refused}; supported: {', '.join((*BY_ARCHITECTURE, *WRAPPERS))}{hint}")
     what = f"{config.origin}: architecture {found!r} is not one of our models, and computing it by transformers"
     check_extra(what if family is None else "--model-impl transformers", "transformers")
     return found

@@ -163,6 +163,7 @@ def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
     expected = {part.name for part in expected_parts(config)}
     head = f"{config.names.head}.weight"  # some files of tied models have it too
     further = tuple(config.names.layer.format(config.num_layers + i) for i in range(config.num_further_layers))
+    unread = further + config.towers
     for name in sorted(source.names):
-        if name not in expected and name != head and not _COMPUTED.search(name) and not name.startswith(further):
+        if name not in expected and name != head and not _COMPUTED.search(name) and not name.startswith(unread):
             raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")

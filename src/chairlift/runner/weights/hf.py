@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.families.wrapped import text_name
 from chairlift.models.shards import Cut
 
 _INDEX = "model.safetensors.index.json"
@@ -22,7 +23,9 @@ _PICKLES = ("*.bin", "*.pt", "*.pth")
 class HfTensors:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files = _tensor_files(folder)
+        files = _tensor_files(folder)
+        self._stored_names = {text_name(name): name for name in files}
+        self._files = {name: files[stored] for name, stored in self._stored_names.items()}
         self._open = cache(lambda file: _open(folder / file))
 
     @property
@@ -50,7 +53,7 @@ class HfTensors:
         if name not in self._files:
             raise InvalidConfig(f"{self._folder}: tensor {name} is missing from the weights")
         file = self._files[name]
-        opened = self._open(file)
+        opened, name = self._open(file), self._stored_names[name]
         try:
             found = opened.get_slice(name).get_shape()
             tensor = opened.get_tensor(name) if cut is None or tuple(found) != shape else _read_cut(opened, name, cut)
