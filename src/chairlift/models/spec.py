@@ -150,8 +150,8 @@ class Names:
     # Of experts; {} stands for the expert's number where each has tensors of its own.
     expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
     expert_down: str = "mlp.experts.{}.down_proj"
-    # rows: [out, in], called as other matrices; columns: [experts, in, out], gate and up take turns; mxfp4: blocks and
-    # scales, [experts, out, ...], gate and up take turns
+    # rows: [out, in], called as other matrices; columns: [experts, in, out], gate and up take turns; mxfp4:
+    # [experts, out, in], gate and up take turns
     expert_form: str = "rows"
     shared_gate_up: tuple[str, ...] = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")
     shared_down: str = "mlp.shared_experts.down_proj"

@@ -26,9 +26,8 @@ from chairlift.models.tensors import (
 from chairlift.runner.model import Decoder, Layer
 from chairlift.runner.ops import Attention, Experts, MakeWeight, Norm, Ops, Weight
 from chairlift.runner.rope import query_factors, rotation_table
-from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
 from chairlift.runner.weights.experts import ExpertReader
-from chairlift.runner.weights.source import TensorSource, in_order
+from chairlift.runner.weights.source import TensorSource, in_order, kept
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
 # Rotary tables of some files, which the model computes from its configuration.
@@ -43,7 +42,7 @@ class WeightFormat:
 
     layers: MakeWeight | None = None
     ends: MakeWeight | None = None  # the embedding and the head
-    as_stored: bool = False  # blocks of a file stay as they are; `layers` and `ends` are for all else
+    as_stored: bool = False  # kinds that the operations keep stay as they are; `layers` and `ends` are for all else
 
 
 PLAIN = WeightFormat()
@@ -128,11 +127,10 @@ class Assembly:
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self._stack(matrix.bias) if matrix.bias else None
-        blocks = kept_blocks(self.source, self.ops, matrix.parts) if self.weight_format.as_stored else None
-        if blocks is None:
+        keeps = self.ops.keeps if self.weight_format.as_stored else {}
+        if (parts := kept(self.source, matrix.parts, keeps)) is None:
             return (make or self.ops.weight)(self._stack(matrix.parts), bias)
-        assert isinstance(self.ops, KeepsBlocks)
-        return self.ops.blocks_weight(blocks, bias, self.dtype)
+        return keeps[parts[0].kind](parts, bias, self.dtype)
 
     def _stack(self, parts: Sequence[Part], dtype: torch.dtype | None = None) -> Tensor:
         heights = [part.shape[0] for part in parts]

@@ -15,8 +15,12 @@ from torch import Tensor
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.families.wrapped import text_name
 from chairlift.models.shards import Cut
+from chairlift.models.tensors import MXFP4_GROUP
+from chairlift.runner.weights import mxfp4
+from chairlift.runner.weights.source import Stored
 
 _INDEX = "model.safetensors.index.json"
+_BLOCKS, _SCALES = "_blocks", "_scales"  # of a matrix in MXFP4
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 
 
@@ -30,18 +34,30 @@ class HfTensors:
 
     @property
     def names(self) -> Collection[str]:
-        return self._files.keys()
+        """Of a matrix in MXFP4, which is two tensors, its own."""
+        packed = {name.removesuffix(_BLOCKS) for name in self._files if name.endswith(_BLOCKS)}
+        return packed | self._files.keys() - {name + each for name in packed for each in (_BLOCKS, _SCALES)}
 
     def file_of(self, name: str) -> str:
         return str(self._folder / self._files[name]) if name in self._files else str(self._folder)
 
     def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
+        if stored := self.stored(name, shape, cut):
+            return mxfp4.widened(*mxfp4.apart(stored)[:2])
         tensor = self._read(name, shape, cut)
         return self._checked(name, tensor, tensor.dtype.is_floating_point and tensor.dtype.itemsize >= 2)
 
-    def read_bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        tensor = self._read(name, shape)
-        return self._checked(name, tensor, tensor.dtype is torch.uint8)
+    def stored(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Stored | None:
+        if name + _BLOCKS not in self._files:
+            return None
+        groups = (*shape[:-1], shape[-1] // MXFP4_GROUP)
+        both = ((name + _BLOCKS, (*groups, MXFP4_GROUP // 2)), (name + _SCALES, groups))
+        read = {each: self._read(each, own) for each, own in both}
+        tensors = tuple(self._checked(each, own, own.dtype is torch.uint8) for each, own in read.items())
+        whole = Stored(
+            f"{self.file_of(name + _SCALES)}: tensor {name}{_SCALES}", mxfp4.MXFP4, tensors, shape, MXFP4_GROUP
+        )
+        return whole if cut is None else whole.cut(cut)
 
     def _checked(self, name: str, tensor: Tensor, is_supported: bool) -> Tensor:
         if not is_supported:
