@@ -189,6 +189,20 @@ class BlockWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quantisation:
+    """What a configuration says of quantised matrices in safetensors, which the tensors do not say."""
+
+    method: str = ""
+    bits: int = 0  # of every module; 0: not said, or not one number
+    group: int = 0  # columns that share a scale; 0: the same
+    adds_one: bool = True  # GPTQ's zeros are stored less 1
+    block: tuple[int, int] = (128, 128)  # rows and columns that share a scale, where scales are of blocks
+
+
+PLAIN_QUANTISATION = Quantisation()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FallbackModel:
     """A model without a declaration, which transformers computes."""
 
@@ -217,6 +231,7 @@ class ModelConfig:
     dtype: str = "float32"  # as stored
     blocks: BlockWeights | None = None  # where a GGUF file has weights that a CPU can keep quantised
     four_bits: BlockWeights | None = None  # where a file has experts in MXFP4, which a GPU can keep
+    quantisation: Quantisation | None = None  # of safetensors, whose matrices are widened when they are loaded
     fallback: FallbackModel | None = None  # None: it is computed from this declaration
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()

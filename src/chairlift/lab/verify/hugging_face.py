@@ -38,6 +38,8 @@ def why_not(config: ModelConfig, max_len: int = 0, is_folder: bool = True) -> st
         return "it is not installed"
     if not hasattr(import_module("transformers"), config.architecture):
         return f"it does not know {config.architecture}"
+    if config.quantisation is not None:
+        return "it needs kernels of others for quantised weights"
     if config.four_bits is not None:
         return "it needs kernels of others for MXFP4"
     if not is_folder and any(layer.feed_forward.experts for layer in config.layers):

@@ -20,9 +20,11 @@ from chairlift.models.families.known import BY_ARCHITECTURE, BY_MODEL_TYPE
 from chairlift.models.families.reading import read_sampling
 from chairlift.models.families.unread import check_unread
 from chairlift.models.families.wrapped import TOWERS, WRAPPERS, text_values
-from chairlift.models.spec import ModelConfig
+from chairlift.models.files.quantisation import read_quantisation
+from chairlift.models.spec import ModelConfig, Quantisation
 from chairlift.models.tensors import MXFP4_GROUP, mxfp4_weights
 
+MXFP4 = "mxfp4"  # a method of quantization_config
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # ends of architectures that go on with a text
 
 
@@ -37,7 +39,7 @@ def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: 
     text = text_values(str(origin), values) if model_impl != TRANSFORMERS else None
     config = Fields(str(origin), values if text is None else text)
     family = _family(config, model_impl)
-    method = _quantised(config, family.quantised if isinstance(family, Family) else ())
+    said = _quantisation(config, family)
     generation_path = folder / "generation_config.json"
     generation = Fields(str(generation_path), read_json(generation_path) if generation_path.exists() else {})
     model = replace(
@@ -47,13 +49,35 @@ def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: 
         eos_ids=tuple(dict.fromkeys(generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"))),
         sampling=read_sampling(generation),
     )
-    if method == "mxfp4":
+    if said is not None and said.method == MXFP4:
         model = _in_mxfp4(config, model)
+    elif said is not None:
+        model = replace(model, quantisation=said)
     if isinstance(family, Family):
-        model = replace(model, warnings=check_unread(config, family.architecture))
+        model = replace(model, warnings=(*_widened(origin, model), *check_unread(config, family.architecture)))
         return model if text is None else _of_wrapper(model, f"{origin}: {values['architectures'][0]}")
     chosen = f"{origin}: {family} is not one of our models: transformers computes it, slower than ours are"
     return replace(model, warnings=(chosen,) if model_impl == AUTO else ())
+
+
+def _quantisation(config: Fields, family: Family | str) -> Quantisation | None:
+    if isinstance(family, Family):
+        return read_quantisation(config, family.quantised)
+    if config.get("quantization_config") is not None:
+        raise InvalidConfig(
+            f"{config.origin}: quantization_config is for our own models, and transformers computes {family}; take one "
+            "without"
+        )
+    return None
+
+
+def _widened(origin: Path, model: ModelConfig) -> tuple[str, ...]:
+    if model.quantisation is None:
+        return ()
+    return (
+        f"{origin}: {model.quantisation.method} weights are widened to --dtype when they are loaded; --quantize int8, "
+        "int4 or fp8 rounds them again; scales of activations, keys and values are not used",
+    )
 
 
 def _of_wrapper(model: ModelConfig, what: str) -> ModelConfig:
@@ -91,19 +115,6 @@ def _family(config: Fields, model_impl: str) -> Family | str:
     what = f"{config.origin}: architecture {found!r} is not one of our models, and computing it by transformers"
     check_extra(what if family is None else "--model-impl transformers", "transformers")
     return found
-
-
-def _quantised(config: Fields, known: tuple[str, ...]) -> str | None:
-    """The method that the weights were quantised by; None: they were not."""
-    quantization = config.get("quantization_config")
-    if quantization is None:
-        return None
-    method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
-    if method not in known:
-        raise InvalidConfig(
-            f"{config.origin}: quantization_config ({method}) is not supported; take one without, and --quantize"
-        )
-    return str(method)
 
 
 def _in_mxfp4(config: Fields, model: ModelConfig) -> ModelConfig:

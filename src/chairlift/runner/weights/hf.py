@@ -15,9 +15,11 @@ from torch import Tensor
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.families.wrapped import text_name
 from chairlift.models.shards import Cut
+from chairlift.models.spec import PLAIN_QUANTISATION, Quantisation
 from chairlift.models.tensors import MXFP4_GROUP
 from chairlift.runner.weights import mxfp4
-from chairlift.runner.weights.source import Stored
+from chairlift.runner.weights.quantised import QuantisedMatrix, is_of_keys, modules
+from chairlift.runner.weights.source import Stored, part_of
 
 _INDEX = "model.safetensors.index.json"
 _BLOCKS, _SCALES = "_blocks", "_scales"  # of a matrix in MXFP4
@@ -25,18 +27,22 @@ _PICKLES = ("*.bin", "*.pt", "*.pth")
 
 
 class HfTensors:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, said: Quantisation | None = None) -> None:
+        """said: of quantised matrices, by the configuration."""
+        self._folder, self._said = folder, said or PLAIN_QUANTISATION
         files = _tensor_files(folder)
         self._stored_names = {text_name(name): name for name in files}
         self._files = {name: files[stored] for name, stored in self._stored_names.items()}
+        self._quantised = modules(self._files)
         self._open = cache(lambda file: _open(folder / file))
 
     @property
     def names(self) -> Collection[str]:
-        """Of a matrix in MXFP4, which is two tensors, its own."""
+        """Of a quantised matrix, which is several tensors, its own."""
         packed = {name.removesuffix(_BLOCKS) for name in self._files if name.endswith(_BLOCKS)}
-        return packed | self._files.keys() - {name + each for name in packed for each in (_BLOCKS, _SCALES)}
+        parts = {name + each for name in packed for each in (_BLOCKS, _SCALES)}
+        parts |= {name for roles in self._quantised.values() for name in roles.values()}
+        return packed | self._quantised.keys() | {name for name in self._files.keys() - parts if not is_of_keys(name)}
 
     def file_of(self, name: str) -> str:
         return str(self._folder / self._files[name]) if name in self._files else str(self._folder)
@@ -44,8 +50,16 @@ class HfTensors:
     def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
         if stored := self.stored(name, shape, cut):
             return mxfp4.widened(*mxfp4.apart(stored)[:2])
+        if name in self._quantised:
+            return part_of(self._matrix(name, shape if cut is None else cut.shape).widened(), cut)
         tensor = self._read(name, shape, cut)
         return self._checked(name, tensor, tensor.dtype.is_floating_point and tensor.dtype.itemsize >= 2)
+
+    def _matrix(self, name: str, shape: tuple[int, ...]) -> QuantisedMatrix:
+        roles = self._quantised[name]
+        (rows, columns), first = shape, next(iter(roles.values()))
+        where = f"{self.file_of(first)}: matrix {name.removesuffix('.weight')}"
+        return QuantisedMatrix(where, (rows, columns), roles, cache(lambda role: self._read(roles[role])), self._said)
 
     def stored(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Stored | None:
         if name + _BLOCKS not in self._files:
@@ -65,17 +79,19 @@ class HfTensors:
             raise InvalidConfig(f"{self.file_of(name)}: tensor {name} is stored as {kind}, which is not supported")
         return tensor
 
-    def _read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
+    def _read(self, name: str, shape: tuple[int, ...] | None = None, cut: Cut | None = None) -> Tensor:
+        """shape: None: any."""
         if name not in self._files:
             raise InvalidConfig(f"{self._folder}: tensor {name} is missing from the weights")
         file = self._files[name]
         opened, name = self._open(file), self._stored_names[name]
         try:
             found = opened.get_slice(name).get_shape()
-            tensor = opened.get_tensor(name) if cut is None or tuple(found) != shape else _read_cut(opened, name, cut)
+            has_cut = cut is not None and tuple(found) == shape
+            tensor = _read_cut(opened, name, cut) if cut and has_cut else opened.get_tensor(name)
         except SafetensorError as error:
             raise InvalidConfig(f"{self._folder / file}: tensor {name} cannot be read: {error}") from None
-        if tuple(found) != shape:
+        if shape is not None and tuple(found) != shape:
             raise InvalidConfig(
                 f"{self._folder / file}: tensor {name} has shape {list(found)}, the configuration says {list(shape)}"
             )

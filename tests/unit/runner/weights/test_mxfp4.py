@@ -88,7 +88,7 @@ def test_random_weights_of_four_bits_are_made_too(tmp_path: Path) -> None:
     ("change", "complaint"),
     [
         ({"intermediate_size": 40}, "intermediate_size must be a multiple of 32 for mxfp4, got 40"),
-        ({"quantization_config": {"quant_method": "gptq"}}, r"quantization_config \(gptq\) is not supported"),
+        ({"quantization_config": {"quant_method": "quark"}}, r"quantization_config \(quark\) is not supported"),
         ({"swiglu_limit": 5.0}, "swiglu_limit must be 7, got 5.0"),
         ({"num_experts_per_tok": 7}, "num_experts_per_tok must be at most num_local_experts 6, got 7"),
     ],
