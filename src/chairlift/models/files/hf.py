@@ -36,6 +36,7 @@ def load_hf(path: Path, model_impl: str = OWN) -> ModelConfig:
 
 def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: str = OWN) -> ModelConfig:
     """From what a configuration file says, and from generation_config.json in the model's folder."""
+    values = values | _quantised_apart(folder) if values.get("quantization_config") is None else values
     text = text_values(str(origin), values) if model_impl != TRANSFORMERS else None
     config = Fields(str(origin), values if text is None else text)
     family = _family(config, model_impl)
@@ -58,6 +59,13 @@ def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: 
         return model if text is None else _of_wrapper(model, f"{origin}: {values['architectures'][0]}")
     chosen = f"{origin}: {family} is not one of our models: transformers computes it, slower than ours are"
     return replace(model, warnings=(chosen,) if model_impl == AUTO else ())
+
+
+def _quantised_apart(folder: Path) -> dict[str, Any]:
+    """quantization_config as modelopt writes it where config.json has none."""
+    path = folder / "hf_quant_config.json"
+    given = read_json(path).get("quantization") if path.is_file() else None
+    return {"quantization_config": {"quant_method": "modelopt", **given}} if isinstance(given, dict) else {}
 
 
 def _quantisation(config: Fields, family: Family | str) -> Quantisation | None:

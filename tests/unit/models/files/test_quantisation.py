@@ -1,13 +1,17 @@
 """quantization_config: files as makers write them, and what is refused by its key."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chairlift.config.fields import Fields
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.files.hf import load_hf
 from chairlift.models.files.quantisation import read_quantisation
 from chairlift.models.spec import Quantisation
+from unit.models.files.test_hf import write
 
 AWQ = {
     "bits": 4, "group_size": 128, "modules_to_not_convert": None, "quant_method": "awq", "version": "gemm",
@@ -100,3 +104,10 @@ def test_what_is_not_understood_is_refused_by_its_key(given: Any, complaint: str
     with pytest.raises(InvalidConfig, match=complaint) as caught:
         read(given)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_beside_config_json_may_say_it(tmp_path: Path) -> None:
+    write(tmp_path, {})
+    apart = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(apart))
+    assert load_hf(tmp_path).quantisation == Quantisation(method="modelopt")

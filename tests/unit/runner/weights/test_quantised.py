@@ -183,6 +183,18 @@ def test_a_matrix_is_the_numbers_that_its_tensors_stand_for(tmp_path: Path, name
     assert torch.equal(source.read("m.weight", (OUT, IN), cut), expected.float()[:, 40:70])
 
 
+MADE = load_file(Path(__file__).parents[3] / "data/quantised/made.safetensors")  # make.py there says how
+
+
+@pytest.mark.parametrize("name", [name.removesuffix(".expected") for name in MADE if name.endswith(".expected")])
+def test_what_the_formats_makers_wrote_is_what_they_widen_it_to(tmp_path: Path, name: str) -> None:
+    expected = MADE[f"{name}.expected"]
+    tensors = {role.removeprefix(f"{name}."): tensor for role, tensor in MADE.items() if role.startswith(f"{name}.")}
+    del tensors["expected"]
+    found = written(tmp_path, tensors, Quantisation(block=(8, 32))).read("m.weight", (16, 64))
+    assert torch.equal(found.to(expected.dtype), expected)
+
+
 def changed(role: str, change: Callable[[Tensor], Tensor]) -> Callable[[dict[str, Tensor]], object]:
     return lambda tensors: tensors.update({role: change(tensors[role])})
 
