@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from chairlift.config.options.foreign.llama_cpp import LLAMA_CPP, LLAMA_CPP_SAME
 from chairlift.config.options.foreign.names import Foreign
+from chairlift.config.options.foreign.sglang import SGLANG, SGLANG_SAME
 from chairlift.config.options.foreign.table import by_flag
 from chairlift.config.options.foreign.vllm import VLLM, VLLM_SAME
 from chairlift.config.options.foreign.vllm_bench import VLLM_BENCH, VLLM_BENCH_SAME
 from chairlift.text.responses.templates.families import BY_NAME
-from tables import code, plain, table
+from tables import code, plain
 
 
 def vllm_options() -> str:
@@ -22,9 +23,13 @@ def vllm_bench_options() -> str:
 def vllm_parsers() -> str:
     parser = by_flag("--tool-call-parser")
     assert parser is not None
-    rows = [(code(theirs), code(str(ours))) for theirs, ours in parser.values.items()]
+    others = ", ".join(f"{code(theirs)} ({code(str(ours))})" for theirs, ours in parser.values.items())
     same = ", ".join(code(name) for name in sorted(BY_NAME))
-    return f"Taken as they are: {same}.\n\n" + table(("`--tool-call-parser`", "`--tool-format`"), rows)
+    return f"Taken as they are: {same}.\n\nTaken for one of these: {others}.\n"
+
+
+def sglang_options() -> str:
+    return _options("SGLang", SGLANG, SGLANG_SAME)
 
 
 def llama_cpp_options() -> str:
@@ -34,18 +39,26 @@ def llama_cpp_options() -> str:
 def _options(engine: str, names: Iterable[Foreign], same: Iterable[str], has_argument: bool = True) -> str:
     """`has_argument`: the model is the argument MODEL, not a flag."""
     listed = list(names)
-    aliases = [(_flags(each), code(_ours(each, has_argument)), _note(each)) for each in listed if each.option]
+    aliases = [_alias(each, has_argument) for each in listed if each.option]
     needless = _by_note(each for each in listed if each.is_needless)
     refused = _by_note(each for each in listed if not each.option and not each.is_needless)
     parts: Sequence[str] = (
         "The same: " + ", ".join(code(_flag(name)) for name in same) + ".\n",
-        table((engine, "here", ""), aliases),
+        f"{engine}'s option, and the one here:\n",
+        *aliases,
+        "",
         "Not needed, and ignored with a warning:\n",
-        table((engine, "why"), needless),
-        "Refused:\n",
-        table((engine, "what to do"), refused),
+        *(f"- {flags}: {why}" for flags, why in needless),
+        "\nRefused, and what to do:\n",
+        *(f"- {flags}: {use}" for flags, use in refused),
+        "",
     )
     return "\n".join(parts)
+
+
+def _alias(each: Foreign, has_argument: bool) -> str:
+    note = f" ({_note(each)})" if each.note else ""
+    return f"- {_flags(each)}: {code(_ours(each, has_argument))}{note}"
 
 
 def _by_note(names: Iterable[Foreign]) -> list[tuple[str, str]]:

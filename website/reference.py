@@ -3,7 +3,7 @@
 - docs/reference/options.md: the option table
 - docs/reference/commands.md: the command line's parsers
 - docs/reference/http-api.md: the OpenAPI document
-- docs/coming-from-vllm.md and docs/coming-from-llama-cpp.md, between marks: their options and metrics, and ours
+- docs/coming-from-vllm.md and its kin, between marks: their options and metrics, and ours
 """
 
 import re
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from command_pages import commands_page, options_page
-from foreign_options import llama_cpp_options, vllm_bench_options, vllm_options, vllm_parsers
+from foreign_options import llama_cpp_options, sglang_options, vllm_bench_options, vllm_options, vllm_parsers
 from http_page import http_page
 from vllm_metrics import metrics_table
 
@@ -31,6 +31,7 @@ _PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "metrics": metrics_table,
     },
     "coming-from-llama-cpp.md": {"options": llama_cpp_options},
+    "coming-from-sglang.md": {"options": sglang_options},
 }
 
 

@@ -6,8 +6,8 @@ from tables import code, table
 
 
 def metrics_table() -> str:
-    rows = [(code(name), kind, " + ".join(code(_ours(part)) for part in parts)) for name, kind, parts in sources()]
-    return table(("vLLM's", "kind", "ours"), rows)
+    rows = [(code(name), " + ".join(code(_ours(part)) for part in parts)) for name, _, parts in sources()]
+    return table(("vLLM's", "ours"), rows)
 
 
 def _ours(part: str) -> str:

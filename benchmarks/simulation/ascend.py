@@ -1,7 +1,7 @@
 """Profiles of Llama-2-7B on an Ascend 910B4, fitted to the step times that contest reports publish; and what they
 predict of the total times that other reports publish. Nothing was measured by us.
 
-    python benchmarks/simulation/ascend.py [--write src/chairlift/sim/profiles]
+    python benchmarks/simulation/ascend.py [--write src/chairlift/lab/sim/profiles]
 
 The fit uses the times of steps only. No total time of the table went into it but the sums that one report gives for
 its own run (`SUMS`).
@@ -27,6 +27,7 @@ BATCHES = (1, 2, 4, 8, 16)
 PROMPTS = {128: (35, 21, 17, 13, 11), 256: (44, 31, 23, 21, 20), 512: (63, 47, 44, 42, 41), 1024: (93, 84, 83, 83, 82)}
 DECODE_S = 0.0225  # the model alone, one request
 PADDED = 4096
+SLOTS = 128
 # Seconds of a run with 128 slots, 1,500 prompts one by one: in prompt steps, in decode steps, in all that is between.
 SUMS = (575.3, 168.3, 15.6)
 NUM_PROMPTS, NUM_DECODED = 1500, 98_086 - 1500  # a prompt step brings the first token
@@ -111,8 +112,8 @@ def _pairs(length: int) -> int:
     return length * (length + 1) // 2
 
 
-def profiles() -> tuple[Profile, Profile]:
-    """The machine, and the machine as llm-serving used it, with every prompt padded."""
+def profiles() -> tuple[Profile, Profile, Profile]:
+    """The machine, and the machine as llm-serving used it: every prompt padded, then also every slot paid."""
     measured = [
         {"num_rows": batch * length, "num_chunks": batch, "prompt_pairs": batch * _pairs(length), "median_s": seconds}
         for length, batch, seconds in _published()
@@ -126,7 +127,32 @@ def profiles() -> tuple[Profile, Profile]:
         machine, name="ascend-910b4-llm-serving", cost=replace(machine.cost, min_prompt_rows=PADDED), measured=(),
         note=f"{NOTE} As llm-serving ran it: every prompt padded to {PADDED} tokens.",
     )  # fmt: skip
-    return machine, padded
+    slots = replace(
+        padded, name="ascend-910b4-all-slots", cost=_with_slots(machine.cost),
+        note=f"{padded.note} Every decode computes all slots, empty ones too: to judge orders by, at {SLOTS} slots.",
+    )  # fmt: skip
+    return machine, padded, slots
+
+
+def _with_slots(cost: CostModel) -> CostModel:
+    """Decodes pay for slots instead of requests: the sum of decode steps is that of steps with all of them. On a line
+    from one decode to the published slots, and on."""
+    slots_s = SUMS[1] / NUM_DECODE_STEPS
+    decodes = [(1, DECODE_S), (SLOTS, slots_s), (2 * SLOTS, slots_s + SLOTS * (slots_s - DECODE_S) / (SLOTS - 1))]
+    prompts = [(rows, seconds + cost.chunk_s) for rows, seconds in cost.linear if rows >= PADDED]
+    linear = tuple((rows, round(seconds, 5)) for rows, seconds in [*decodes, *prompts])
+    return replace(cost, linear=linear, chunk_s=0.0, min_prompt_rows=PADDED, pads_slots=True)
+
+
+def ordered(profile: Profile) -> Iterator[str]:
+    """Rows of a table: what orders make of the run whose sums are fitted."""
+    for policy in ("fcfs", "longest-first", "similar-length"):
+        seconds = []
+        for num_blocks in (1023, 2047):
+            settings = resolve({"preset": "llm-serving", "policy": policy, "num_blocks": num_blocks})
+            report = run(settings, profile, load_items("contest"), parse_arrivals("constant:rate=10"))
+            seconds.append(f"{report.total_s:.1f}")
+        yield f"| {policy} | {' | '.join(seconds)} |"
 
 
 def simulated(entry: Entry, machine: Profile) -> Report:
@@ -155,6 +181,8 @@ def main() -> None:
             f"| {entry.slots} | {entry.rate} | {entry.seconds:.0f} | {report.total_s:.0f} | {off:+.1%} | "
             f"{ttft.p50:.0f}, {ttft.mean:.0f}, {ttft.p90:.0f} | {reply.p50:.0f}, {reply.max:.0f} | {entry.about} |"
         )
+    print("\n| order, all slots paid | 1,023 blocks, s | 2,047 blocks, s |\n|---|---|---|")
+    print(*ordered(found[2]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from chairlift.engine_args import AsyncEngineArgs as AsyncEngineArgs
     from chairlift.engine_args import EngineArgs as EngineArgs
     from chairlift.llm import LLM as LLM
+    from chairlift.llm import BeamSearchParams as BeamSearchParams
     from chairlift.llm_engine import LLMEngine as LLMEngine
     from chairlift.local.model import Stats as Stats
+    from chairlift.local.outputs import BeamSearchOutput as BeamSearchOutput
+    from chairlift.local.outputs import BeamSearchSequence as BeamSearchSequence
     from chairlift.local.outputs import CompletionOutput as CompletionOutput
     from chairlift.local.outputs import EmbeddingOutput as EmbeddingOutput
     from chairlift.local.outputs import EmbeddingRequestOutput as EmbeddingRequestOutput
     from chairlift.local.outputs import Logprob as Logprob
+    from chairlift.local.outputs import RequestMetrics as RequestMetrics
     from chairlift.local.outputs import RequestOutput as RequestOutput
     from chairlift.local.outputs import ScoringOutput as ScoringOutput
     from chairlift.local.outputs import ScoringRequestOutput as ScoringRequestOutput
@@ -40,15 +44,18 @@ _MODULES = {
     "core.param_types": ("RequestOutputKind",),
     "core.params": ("SamplingParams",),
     "core.structured": ("Structured", "StructuredOutputsParams"),
-    "llm": ("LLM",),
+    "llm": ("LLM", "BeamSearchParams"),
     "llm_engine": ("LLMEngine",),
     "engine_args": ("AsyncEngineArgs", "EngineArgs"),
     "local.model": ("Stats",),
     "local.outputs": (
+        "BeamSearchOutput",
+        "BeamSearchSequence",
         "CompletionOutput",
         "EmbeddingOutput",
         "EmbeddingRequestOutput",
         "Logprob",
+        "RequestMetrics",
         "RequestOutput",
         "ScoringOutput",
         "ScoringRequestOutput",

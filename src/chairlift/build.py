@@ -3,10 +3,11 @@
 import gc
 import os
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chairlift.config.cluster_key import read_key
 from chairlift.config.options.rules import make_router
@@ -14,6 +15,7 @@ from chairlift.config.options.values import check_new
 from chairlift.config.scheduler import Rules, make_scheduler
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.core.engine import Engine
+from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
 from chairlift.core.routing.news import PrefixNews
@@ -36,7 +38,7 @@ from chairlift.live.wire.switchboard import Switchboard
 from chairlift.models.adapters.adapter import read_adapter
 from chairlift.models.embedding.find import for_embedding, load_for_task
 from chairlift.models.files import hub
-from chairlift.models.source import Source, find_source
+from chairlift.models.source import Source, find_source, suggested_sampling, tokenizer_path
 from chairlift.models.spec import ModelConfig, SamplingDefaults
 from chairlift.runner.cuda.start.preload import preload
 from chairlift.runner.machine.nvml import find_reader
@@ -92,11 +94,26 @@ def find_model(settings: Settings) -> ResolvedModel:
         settings = for_embedding(settings)
     if source.is_embedded:  # so small a model wanders when sampled, and repeats items of a list when greedy
         config = replace(config, sampling=SamplingDefaults(temperature=0.0, repetition_penalty=1.05))
+    config = replace(config, sampling=suggested_sampling(config.sampling, settings))
+    if settings.default_chat_template_kwargs is not None:
+        _check_template_kwargs(settings.default_chat_template_kwargs)
+    if settings.tokenizer is not None:
+        settings = replace(settings, tokenizer=tokenizer_path(settings))
     if settings.tokenizer is not None or settings.compat != LlmServing():
         from chairlift.text.agreed import agreed
 
         settings, config = agreed(settings, source, config)
     return ResolvedModel(settings, source, config)
+
+
+def _check_template_kwargs(given: Mapping[str, Any]) -> None:
+    from chairlift.text.chat import check_names
+    from chairlift.text.responses.turn import Asked
+
+    try:
+        check_names(Asked(messages=(), template_kwargs=given).template_kwargs)
+    except InvalidRequest as error:
+        raise InvalidConfig(f"--default-chat-template-kwargs: {error.message}") from error
 
 
 def let_threads_sleep() -> None:

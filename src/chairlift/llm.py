@@ -4,16 +4,25 @@ Always: several threads may use one `LLM`; their requests share steps. A call le
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar, Unpack
 
+from chairlift.core.attributes import ATTRIBUTES, Attributes
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.live.adapters.registry import Adapter
-from chairlift.live.wire.shared_switchboard import Request
+from chairlift.live.wire.shared_switchboard import Request, RequestWith
 from chairlift.local.adapters import AskedAdapter, adapter_of, adapters_of
 from chairlift.local.completing import Completing, MakeStream, Stream, raise_failure
 from chairlift.local.model import ChatOptions, LocalModel, Messages, Params
-from chairlift.local.outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
+from chairlift.local.outputs import (
+    BeamSearchOutput,
+    BeamSearchSequence,
+    CompletionOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+    ScoringRequestOutput,
+)
 from chairlift.local.progress import UseTqdm, progress_bar
 from chairlift.text.prompt_forms import TokenIds, read_chat, read_chats, read_prompt, read_prompts
 from chairlift.text.responses.reading.events import Content
@@ -22,6 +31,30 @@ from chairlift.text.stream import TextStream
 
 Prompt = str | Sequence[int] | Mapping[str, Any]  # a mapping: {"prompt": text} or {"prompt_token_ids": ids}
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearchParams:
+    """By vLLM's names, for `LLM.beam_search`."""
+
+    beam_width: int
+    max_tokens: int
+    ignore_eos: bool = False
+    temperature: float = 0.0  # 0 and 1 alone: a search draws nothing
+    length_penalty: float = 1.0
+    include_stop_str_in_output: bool = False
+
+    def sampling(self) -> SamplingParams:
+        if self.temperature not in (0.0, 1.0):
+            raise InvalidRequest("temperature", "a beam search draws nothing; leave it out")
+        return SamplingParams(
+            n=self.beam_width,
+            beam_width=self.beam_width,
+            max_tokens=self.max_tokens,
+            ignore_eos=self.ignore_eos,
+            length_penalty=self.length_penalty,
+            include_stop_str_in_output=self.include_stop_str_in_output,
+        )
 
 
 class LLM(LocalModel):
@@ -33,24 +66,40 @@ class LLM(LocalModel):
 
     def generate(
         self,
-        prompts: str | Mapping[str, Any] | Sequence[Prompt],
+        prompts: str | Mapping[str, Any] | Sequence[Prompt] | None = None,
         sampling_params: Params | None = None,
         use_tqdm: UseTqdm = None,
         lora_request: AskedAdapter | Sequence[AskedAdapter] = None,
+        *,
+        priority: Sequence[int] | None = None,
+        prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
     ) -> list[RequestOutput]:
         """Completes all prompts in one batch; a prompt that cannot be served raises before any runs.
 
         Each has `sampling_params.n` outputs: independent ones, the most probable of `best_of`, or the best of a beam
         search (`SamplingParams(beam_width=4, n=2)`), best first. They share blocks of common prefixes; see `stats`.
         `use_tqdm`: a progress bar; None: in terminals and notebooks. `lora_request`: a `LoRARequest`, or the name
-        of an adapter that is known, for all prompts; or a list of one for each.
+        of an adapter that is known, for all prompts; or a list of one for each. `priority`: of each prompt, the
+        smallest first, with LLM(policy="priority"). `prompt_token_ids`: the prompts, in vLLM's older form.
         """
-        asked = read_prompts(prompts)
+        asked = read_prompts(_one_of(prompts, prompt_token_ids))
         each = self._params_for(sampling_params, len(asked))
         requests = [self._request(prompt, params) for prompt, params in zip(asked, each, strict=True)]
         makers = [self._stream_of] * len(requests)
         adapters = adapters_of(self._adapters, lora_request, len(requests))
-        return self._completed(asked, requests, makers, use_tqdm, adapters)
+        return self._completed(asked, requests, makers, use_tqdm, adapters, priority)
+
+    def beam_search(
+        self, prompts: str | Mapping[str, Any] | Sequence[Prompt], params: "BeamSearchParams", use_tqdm: UseTqdm = None
+    ) -> list[BeamSearchOutput]:
+        """vLLM's form of `generate` with a `beam_width`: texts and tokens begin with the prompt."""
+        found = self.generate(prompts, params.sampling(), use_tqdm)
+        return [BeamSearchOutput([self._sequence(each, beam) for beam in each.outputs]) for each in found]
+
+    def _sequence(self, output: RequestOutput, beam: CompletionOutput) -> BeamSearchSequence:
+        tokens = output.prompt_token_ids + beam.token_ids
+        before = self.tokenizer.decode(output.prompt_token_ids) if output.prompt is None else output.prompt
+        return BeamSearchSequence(before + beam.text, tokens, beam.finish_reason, beam.stop_reason)
 
     def chat(
         self,
@@ -163,9 +212,10 @@ class LLM(LocalModel):
         makers: Sequence[MakeStream],
         use_tqdm: UseTqdm,
         adapters: list[Adapter | None],
+        priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         total = sum(params.num_samples for _, params, _ in requests)
-        asking = self._shared.asking(requests, adapters)
+        asking = self._shared.asking(_ranked(requests, priority), adapters)
         with asking as reader, progress_bar(use_tqdm, total) as bar:
             completing = Completing(prompts, requests, reader.keys, makers, self.tokenizer, self._shared.end_sample)
             for output in self._shared.outputs(reader):
@@ -174,3 +224,21 @@ class LLM(LocalModel):
                 if completing.is_over:
                     break
         return completing.outputs()
+
+
+def _one_of(prompts: Any, prompt_token_ids: Any) -> Any:
+    if (prompts is None) == (prompt_token_ids is None):
+        raise InvalidRequest("prompts", "give prompts, or prompt_token_ids")
+    if prompts is not None:
+        return prompts
+    is_one = isinstance(prompt_token_ids, Sequence) and prompt_token_ids and isinstance(prompt_token_ids[0], int)
+    return [prompt_token_ids] if is_one else prompt_token_ids
+
+
+def _ranked(requests: list[Request], priority: Sequence[int] | None) -> list[Request] | list[RequestWith]:
+    if priority is None:
+        return requests
+    if len(priority) != len(requests):
+        raise InvalidRequest("priority", f"{len(priority)} ranks for {len(requests)} prompts")
+    read = ATTRIBUTES["priority"].read
+    return [(*request, Attributes(priority=read(rank))) for request, rank in zip(requests, priority, strict=True)]

@@ -1,11 +1,12 @@
 """A recorder between a client and a server: it passes requests on and notes each with its answer.
 
-It can be the client's HTTP proxy as well: requests to other hosts are noted by name and refused.
+`change`, where it is set, writes a body anew before it is passed on; noted is what the client sent. It can be the
+client's HTTP proxy as well: requests to other hosts are noted by name and refused.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
@@ -41,20 +42,20 @@ class Seen:
 
     def asks_for(self, word: str) -> bool:
         """Whether the word is in the last message."""
-        return word in json.dumps(self.body.get("messages", [""])[-1])
+        return word in json.dumps((self.body.get("messages") or self.body.get("input") or [""])[-1])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recording:
     url: str
     requests: list[Seen]
     outside: list[str]  # of other hosts, each refused
+    change: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 
 @contextmanager
 def recording(server: str) -> Iterator[Recording]:
-    requests: list[Seen] = []
-    outside: list[str] = []
+    recorded = Recording("", [], [])
 
     class Recorder(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -63,6 +64,9 @@ def recording(server: str) -> Iterator[Recording]:
                 return
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             upstream = HTTPConnection(urlsplit(server).netloc, timeout=_TIMEOUT_S)
+            asked = json.loads(body) if body else {}
+            if recorded.change is not None and asked:
+                body = json.dumps(recorded.change(asked)).encode()
             upstream.request(self.command, self.path, body, {"Content-Type": "application/json"})
             answer = upstream.getresponse()
             kind = answer.headers.get_content_type()
@@ -70,12 +74,12 @@ def recording(server: str) -> Iterator[Recording]:
             self.send_header("Content-Type", kind)
             self.end_headers()
             text = self._pass_on(answer)
-            asked = json.loads(body) if body else {}
-            requests.append(Seen(urlsplit(self.path).path, asked, answer.status, kind == "text/event-stream", text))
+            path = urlsplit(self.path).path
+            recorded.requests.append(Seen(path, asked, answer.status, kind == "text/event-stream", text))
             upstream.close()
 
         def do_CONNECT(self) -> None:
-            outside.append(self.path)
+            recorded.outside.append(self.path)
             self.send_error(403)
 
         do_GET = do_HEAD = do_POST
@@ -91,4 +95,5 @@ def recording(server: str) -> Iterator[Recording]:
             pass
 
     with serving(Recorder) as url:
-        yield Recording(url, requests, outside)
+        recorded.url = url
+        yield recorded

@@ -1,4 +1,5 @@
 """Clients of others against real servers: `make clients`, or `make clients ARGS=--agents` for the coding agents alone.
+`make clients ARGS="--peer vllm=CHECKOUT"` runs test files of others instead (peers/suites.py).
 
 Installs the clients into build/clients, apart from the project's own environment, and prints a line for each check.
 Those of npm need node; the agents are 0.8 GB. Libraries are tried with the embedded model, agents with a random one.
@@ -12,10 +13,12 @@ import venv
 from pathlib import Path
 
 from coding_agents import try_agents
+from peers.suites import SUITES, try_peers
 
 from fakes.served import serve
 
 HERE = Path(__file__).parent
+PEERS = f"run the test files of {', '.join(SUITES)} alone, from a checkout"
 BUILD = HERE.parents[1] / "build" / "clients"
 
 
@@ -45,8 +48,12 @@ def try_libraries(has_npm: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--agents", action="store_true", help="try the coding agents alone")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=CHECKOUT", help=PEERS)
+    parser.add_argument("--choose", default="", metavar="EXPRESSION", help="of the tests of peers, as pytest -k")
     args = parser.parse_args()
     BUILD.mkdir(parents=True, exist_ok=True)
+    if args.peer:
+        return try_peers(BUILD, args.peer, args.choose)
     has_npm = shutil.which("npm") is not None and shutil.which("node") is not None
     if has_npm:
         install_npm()

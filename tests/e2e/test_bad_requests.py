@@ -52,7 +52,7 @@ def test_a_bad_completion_is_400_and_names_the_field(
     response = http.post("/v1/completions", json=body)
     error = response.json()["error"]
     assert response.status_code == 400
-    assert error["code"] == ("context_length_exceeded" if "maximum context length" in error["message"] else 400)
+    assert error["code"] == ("context_length_exceeded" if "maximum context length" in error["message"] else "400")
     assert error["param"] == param
     assert param in error["message"]
     assert all(word in error["message"] for word in words), error["message"]

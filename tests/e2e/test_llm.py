@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift import LLM, SamplingParams
+from chairlift import LLM, BeamSearchParams, SamplingParams
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.live.wire.shared_switchboard import Request
 from chairlift.runner.native.ops import available as native_available
@@ -332,3 +332,27 @@ def test_replicas_are_for_servers(tiny_model: Path, caplog: pytest.LogCaptureFix
     alone = LLM(str(tiny_model), replicas=2, **options)
     assert "replicas 2: here one engine computes" in caplog.text
     assert len(alone.generate("Hello", GREEDY)[0].outputs[0].token_ids) == 10
+
+
+def test_names_of_vllm_work_or_say_what_to_use(llm: LLM) -> None:
+    ids = llm.get_tokenizer().encode("Hello there, world, and more of it all")
+    (output,) = llm.generate(prompt_token_ids=ids, sampling_params=GREEDY, priority=[1])
+    assert output.metrics is not None
+    assert output.metrics.num_generation_tokens == 10
+    assert output.metrics.finished_time >= output.metrics.first_token_time > output.metrics.arrival_time
+    (found,) = llm.beam_search([{"prompt_token_ids": ids}], BeamSearchParams(beam_width=2, max_tokens=3))
+    assert [sequence.tokens[: len(ids)] for sequence in found.sequences] == [ids, ids]
+    assert llm.stats().num_cached > 0
+    assert llm.reset_prefix_cache()
+    assert llm.stats().num_cached == 0
+    with pytest.raises(AttributeError, match=r"has no attribute 'llm_engine': an LLM is its own engine"):
+        _ = llm.llm_engine
+
+
+def test_a_bad_word_never_comes_and_tokens_may_be_listed(llm: LLM) -> None:
+    text = llm.generate("Hello", GREEDY)[0].outputs[0]
+    allowed = replace(GREEDY, allowed_token_ids=(5, 9, 11))
+    assert {*llm.generate("Hello", allowed)[0].outputs[0].token_ids} <= {5, 9, 11}
+    word = llm.tokenizer.decode(text.token_ids[:1])
+    others = llm.generate("Hello", replace(GREEDY, bad_words=(word,)))[0].outputs[0]
+    assert llm.tokenizer.encode(word, add_special=False)[0] not in others.token_ids

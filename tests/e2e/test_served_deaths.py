@@ -64,7 +64,7 @@ def is_told(answer: list[str]) -> bool:
     if answer[-1] != "[DONE]":
         return False
     error = json.loads(answer[-2])["error"]
-    assert error["code"] == 503, error
+    assert error["code"] == "503", error
     assert error["message"] == "the engine went away; try again in a moment"
     return True
 

@@ -68,7 +68,7 @@ def test_what_is_not_finished_in_time_ends_with_an_error_that_can_be_read(
             served.process.send_signal(signal.SIGINT)
         for text in streams.texts():
             *chunks, error, done = events(text)
-            assert (error["error"]["code"], done) == (503, "[DONE]")
+            assert (error["error"]["code"], done) == ("503", "[DONE]")
             assert error["error"]["message"] == "the server is stopping; another one may take this request"
             assert chunks
         assert served.process.wait(HANG_S) == 0

@@ -111,7 +111,7 @@ def test_nothing_of_a_key_or_a_prompt_is_logged(site: Site) -> None:
     ("options", "complaint"),
     [
         (("--host", "0.0.0.0", "--api-key", "short"), "api_key: a key must be text of at least 16"),
-        (("--tls-cert", "/dev/null"), "tls_cert and tls_key belong together"),
+        (("--tls-cert", "/dev/null"), "--tls-cert and --tls-key belong together"),
         (("--tls-cert", "/dev/null", "--tls-key", "/dev/null"), "tls_cert /dev/null"),
         (("--admin-port", "0", "--admin-host", "0.0.0.0"), "set admin_key too"),
     ],

@@ -9,6 +9,7 @@ class MemoryConnection:
     is_full = False
     is_gone = False
     has_unsent = False
+    is_receiving = False
     sender: Sender | None = None
 
     def __init__(self) -> None:

@@ -44,6 +44,7 @@ class HttpWorld:
         silent_s: float = 0.0,
         tokenizer: Tokenizer | None = None,
         room: int = 512,
+        max_running: int = 8,
         adapters: AdapterRegistry | None = None,
         embedding: EmbeddingConfig | None = None,
         **settings: Any,
@@ -56,8 +57,8 @@ class HttpWorld:
             max_model_len=room,
             block_size=4,
             num_blocks=100 if room == 512 else room // 4,
-            max_running=8,
-            max_step_tokens=64,
+            max_running=max_running,
+            max_step_tokens=max(64, max_running),
         )
         self.client = ScriptedClient(lambda prompt, sample: self.answer, self.eos_id, limits)
         self.context = ServerContext(

@@ -9,12 +9,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from chairlift.core.errors import ChairliftError, InvalidConfig
 from chairlift.live.processes import supervisor
 from chairlift.live.processes.child import STOP, Child, ReportReady
-from chairlift.live.processes.supervisor import Supervisor
+from chairlift.live.processes.supervisor import Supervisor, Watched
 from fakes.patience import HANG_S, wait_until
 
 _LONG_S = 10 * HANG_S
@@ -49,6 +51,8 @@ def front_end(report: ReportReady, behaviour: str, where: Path) -> None:
     if behaviour == "front end never drains":
         signal.signal(STOP, lambda *_: say("told"))
     report(None)
+    if behaviour.startswith("front end hangs"):
+        os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(_LONG_S)
 
 
@@ -63,14 +67,17 @@ def main(behaviour: str, where: Path) -> int:
         supervisor._PATIENCE_S = HANG_S
     made = itertools.count()
     beats = itertools.count()
-    front_ends = [lambda: Child("front end 0", front_end, behaviour, where)]
+
+    def kept(name: str, main: Callable[..., None], hangs: bool) -> Watched:
+        beat = (lambda: 7) if hangs else partial(next, beats)
+        return Watched(lambda: Child(name, main, behaviour, where), beat, timeout_s=0.3)
+
+    engines = kept("engine", engine, hangs=behaviour == "engine hangs")
     server = Supervisor(
-        [lambda: Child("engine", engine, behaviour, where), *front_ends],
+        [engines, kept("front end 0", front_end, hangs=behaviour.startswith("front end hangs"))],
         progress=lambda engine: next(made) if behaviour == "engine makes progress" else 0,
         clear_up=lambda index: index + 3,
         on_engine_death=lambda engine, was_killed: say(f"told: {'killed' if was_killed else 'crashed'}"),
-        engine_beat=lambda engine: 7 if behaviour == "engine hangs" else next(beats),
-        engine_timeout=0.3,
     )
     try:
         return server.run(say, lambda reports: say(f"ready: {reports[0][0]}"))

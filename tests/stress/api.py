@@ -42,7 +42,7 @@ CHECKS = (
     "response_schema_conformance",
 )  # fmt: skip
 CONFIG = '[checks.not_a_server_error]\nexpected-statuses = ["2xx", "4xx", 504]\n'
-INTERNAL = (b'"code":500', b'"type":"api_error"', b"predict_failed")  # an internal error in an answer that had begun
+INTERNAL = (b'"code":"500"', b'"type":"api_error"', b"predict_failed")  # an internal error in an answer that had begun
 
 
 @dataclass

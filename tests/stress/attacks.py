@@ -264,6 +264,50 @@ def no_key(target: Target) -> None:
                 target.check(status(answer) in ("400", "401", "404", "405", "closed"), f"{head!r} got {answer[:80]!r}")
 
 
+_ENUM = {"a": {"enum": ["$ref", *map(str, range(2000))]}}
+SHAPES: tuple[dict[str, object], ...] = (
+    {"structured_outputs": {"grammar": "\n" * 130_000}},
+    {"guided_grammar": "start: e\ne: e e | /[a-zA-Z ]/"},
+    {"guided_grammar": "start: " + '("a" | "b")? ' * 9_000},
+    {"guided_regex": "a?" * 10_000},
+    {"guided_regex": "[a-z]?" * 990},
+    {"guided_json": {"$defs": _ENUM, "anyOf": [{"$ref": "#/$defs/a"}] * 200}},
+    {"guided_json": {"required": ["a"], "properties": {f"{i}": {"pattern": f"^[a-z]{{{i}}}$"} for i in range(900)}}},
+)
+
+
+def costly_shapes(target: Target) -> None:
+    """Of a few kB each, which took seconds to minutes; the client stays, or leaves at once."""
+    for shape in SHAPES:
+        body = target.post("/v1/completions", json.dumps({"prompt": "a", "max_tokens": 4, **shape}).encode())
+        with target.connected() as left:
+            left.sendall(body)
+        target.check(status(target.say(body)) in ("200", "400"), f"{next(iter(shape))} was not answered")
+
+
+def products(target: Target) -> None:
+    """Fields that are small each: samples, prompts, their tokens and scores."""
+    ids = [7] * target.times(1_000)
+    for body in (
+        {"prompt": ids, "n": 128, "prompt_logprobs": 20},
+        {"prompt": ids, "n": 128, "echo": True, "logprobs": 20, "stream": True},
+        {"prompt": "a", "n": 128, "logprobs": 100, "max_tokens": target.times(100)},
+        {"prompt": "a", "n": 128, "logprobs": 100, "max_tokens": 1_000},
+        {"prompt": [[0] * 400] * 32, "n": target.times(128)},
+    ):
+        answer = target.say(target.post("/v1/completions", json.dumps({"max_tokens": 1, **body}).encode()))
+        target.check(status(answer) in ("200", "400"), f"{body.keys()} got {answer[:80]!r}")
+
+
+def full_queue(target: Target) -> None:
+    """One body that is all that may wait: other keys are let in. Its client leaves, and it is over."""
+    body = {"prompt": ["a"] * 64, "n": 128, "max_tokens": 2}
+    with target.connected() as sock:
+        sock.sendall(target.post("/v1/completions", json.dumps(body).encode()))
+        time.sleep(5 * target.share + 1)
+    target.outcomes["left"] += 1
+
+
 def handshakes(target: Target) -> None:
     """TLS: silent connections, halves of handshakes, and whole ones as fast as one client makes them."""
     trust = ssl.create_default_context()
@@ -292,6 +336,9 @@ ATTACKS: dict[str, Attack] = {
     "hostile bodies": hostile_bodies,
     "fields with very many entries": many_values,
     "streams that are not read": slow_readers,
+    "shapes that take long": costly_shapes,
+    "products of small fields": products,
+    "a queue that one body fills": full_queue,
 }
 TLS_ATTACKS: dict[str, Attack] = {"handshakes": handshakes}
 

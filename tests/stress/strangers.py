@@ -4,9 +4,9 @@
 
 Each attack is a process of its own against a real server with one front end, while a client with a key asks for a token
 again and again. Always: no process of the server may grow by more than 64 MiB, no request of the innocent client may
-fail or take 100 ms longer than the slowest beside ordinary requests, no connection may outlive its time, no process may
-die. Prints a table in Markdown; exit code 1 when anything of this is not so. `--quick`: small sizes, and waits are
-shown but not judged.
+fail or take 100 ms longer than the slowest beside ordinary requests (beside work that the engine has to do: no probe of
+its health may), no connection may outlive its time, no process may die. Prints a table in Markdown; exit code 1 when
+anything of this is not so. `--quick`: small sizes, and waits are shown but not judged.
 """
 
 import argparse
@@ -28,13 +28,18 @@ from fakes.served import Served, serve
 from stress.attacks import ATTACKS, PATIENCE_S, TLS_ATTACKS
 from stress.client import names, written_mib
 
-KEY = "an-innocent-client-s-key"
+KEY, OTHER = "an-innocent-client-s-key", "another-client-s-key"
 MAX_GROWTH_MIB = 64
 MAX_LONGER_S = 0.1
 PAUSE_S = 0.02  # between two requests of the innocent client
-SERVER = ("--frontends", 1, "--api-key", KEY, "--max-connections", 400, "--num-blocks", 512)
+SERVER = ("--frontends", 1, "--api-key", f"{KEY},{OTHER}", "--max-connections", 400, "--num-blocks", 512)
 
 
+WORKING = (
+    "shapes that take long",
+    "products of small fields",
+    "a queue that one body fills",
+)  # the engine has its part
 LINGERING = ("streams that are not read", "all connections of an address")  # the next waits until they are over
 
 
@@ -104,7 +109,9 @@ def attack(served: Served, name: str, size: Size) -> Seen:
     before = {pid: written_mib(pid) for pid in named}
     with watched(named) as most, innocent(served.url) as waits:
         command = [sys.executable, str(Path(__file__).with_name("attacks.py")), name, served.url]
-        run = subprocess.run([*command, KEY, *map(str, size)], capture_output=True, text=True, timeout=20 * PATIENCE_S)
+        run = subprocess.run(
+            [*command, OTHER, *map(str, size)], capture_output=True, text=True, timeout=20 * PATIENCE_S
+        )
         time.sleep(0.1)
     if run.returncode:
         return Seen(name, "", 0.0, 0.0, 0.0, 0, [f"the attack itself failed: {run.stderr[-2000:]}"])
@@ -119,7 +126,8 @@ def attack(served: Served, name: str, size: Size) -> Seen:
     wrong += [f"the innocent client got {each}" for each in waits.failed]
     outcomes = ", ".join(f"{number} {what}" for what, number in sorted(found["outcomes"].items()))
     at_the_end = max(written_mib(pid) - before[pid] for pid in named)
-    return Seen(name, outcomes, grown[largest], at_the_end, max(waits.seconds, default=0.0), len(waits.seconds), wrong)
+    slowest_s = max(waits.of_health if name in WORKING else waits.seconds, default=0.0)
+    return Seen(name, outcomes, grown[largest], at_the_end, slowest_s, len(waits.seconds), wrong)
 
 
 @contextmanager
@@ -157,6 +165,7 @@ def again_and_again(work: Callable[[], None], pause_s: float) -> Iterator[None]:
 class Waits:
     def __init__(self) -> None:
         self.seconds: list[float] = []
+        self.of_health: list[float] = []
         self.failed: list[str] = []
 
 
@@ -171,6 +180,7 @@ def innocent(url: str) -> Iterator[Waits]:
             try:
                 answer = client.get("/health") if body is None else client.post("/v1/completions", json=body)
                 waits.seconds.append(time.monotonic() - began)
+                waits.of_health += waits.seconds[-1:] if body is None else []
                 waits.failed += [] if answer.status_code == 200 else [f"{answer.status_code} {answer.text[:200]}"]
             except httpx.HTTPError as error:
                 waits.failed.append(f"{type(error).__name__}: {error}")

@@ -10,7 +10,7 @@ import pytest
 from chairlift.cli.inputs.flags import flags_of
 from chairlift.cli.main import _parser
 from chairlift.config.options.resolve import OPTIONS
-from chairlift.config.options.values import existing_folder, existing_path, named_folders
+from chairlift.config.options.values import existing_folder, existing_path, named_folders, tokenizer_path
 from chairlift.core.errors import InvalidConfig
 from fakes.shown_commands import ROOT, Command, all_commands, inline_commands
 from fakes.shown_reasons import OWN_TESTS, REASONS, own_test, reason
@@ -63,7 +63,7 @@ def _check_values(given: Mapping[str, object]) -> None:
 
 def _make(parse: object, value: object) -> None:
     """The files that an option has to find."""
-    if parse is existing_path:
+    if parse in (existing_path, tokenizer_path):
         Path(str(value)).touch()
     elif parse is existing_folder:
         Path(str(value)).mkdir()

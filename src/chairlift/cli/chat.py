@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Generator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.inputs.flags import add_model_argument, add_option_flags, warned_settings
@@ -39,6 +40,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     settings = warned_settings(options)
+    if settings.model is not None and " " in settings.model and not Path(settings.model).exists():
+        raise InvalidConfig(f"MODEL {settings.model!r} is no name; for one answer: echo QUESTION | chairlift chat")
     if sys.stdin.isatty():
         import readline  # noqa: F401  (gives `input` line editing and recall)
     model: Talks
@@ -56,8 +59,11 @@ def run(options: argparse.Namespace) -> int:
 
         llm = LLM.from_settings(settings, _check_template)
         model = _Local(llm, known_adapter(options, llm))
-    Conversation(model, given(options), options.system, sys.stdout).hold(input)
-    return 0
+    if sys.stdin.isatty():
+        Conversation(model, given(options), options.system, sys.stdout).hold(input)
+        return 0
+    piped = Conversation(model, given(options), options.system, sys.stdout, sys.stderr)
+    return 0 if piped.hold(lambda _: input()) else 1
 
 
 def _check_template(tokenizer: "Tokenizer") -> None:

@@ -31,7 +31,7 @@ def check_consistent(settings: "Settings") -> None:
     if settings.uds is not None and settings.tls_cert is not None:
         raise InvalidConfig("uds: a Unix socket is on this machine alone and speaks no TLS; leave --tls-cert out")
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise InvalidConfig("tls_cert and tls_key belong together: give both, or neither")
+        raise InvalidConfig("--tls-cert and --tls-key belong together: give both, or neither")
     if settings.is_mindspore and settings.kernels != "auto":
         raise InvalidConfig(f"kernels {settings.kernels}: device {settings.device} has its own; leave --kernels out")
     if settings.tensor_parallel > 1 and (settings.is_mindspore or settings.is_untried):
@@ -52,7 +52,7 @@ def check_consistent(settings: "Settings") -> None:
 
 
 def _check_roles(settings: "Settings") -> None:
-    form = "prefill:N,decode:M, N + M being --replicas"
+    form = "prefill:N,decode:M, and together --replicas N+M"
     if not re.fullmatch(r"prefill:[1-9]\d{0,3},decode:[1-9]\d{0,3}", settings.roles or ""):
         raise InvalidConfig(f"roles {settings.roles!r}: must be {form}")
     if len(settings.replica_roles) != settings.replicas:

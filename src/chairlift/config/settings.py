@@ -6,13 +6,15 @@ Where the values come from (flags, environment, YAML) is not known here.
 
 # ruff: noqa: RUF009  options are fields
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from chairlift.config.consistent import check_consistent
-from chairlift.config.model_words import AUTO, DTYPES, MODEL_IMPLS
+from chairlift.config.model_words import AUTO, DTYPE_WORDS, DTYPES, LOADED, MODEL_IMPLS
 from chairlift.config.options.presets import NONE, PRESETS, contents
 from chairlift.config.options.rules import rule_text
 from chairlift.config.options.scaling import MAX_REPLICAS, scaling_text
@@ -21,9 +23,13 @@ from chairlift.config.options.values import (
     Parser,
     boolean,
     cluster_address,
+    context_length,
     existing_folder,
     existing_path,
     folder_path,
+    generation_source,
+    generation_values,
+    json_object,
     named_folders,
     names,
     new_file,
@@ -37,6 +43,7 @@ from chairlift.config.options.values import (
     share,
     template_text,
     text,
+    tokenizer_path,
     url_path,
     whole,
 )
@@ -63,8 +70,9 @@ _model, _engine, _replicas, _nodes, _server, _record = (
 )
 
 
-def _choice(*names: str) -> tuple[Parser, str]:
-    return one_of(*names), "{" + ",".join(names) + "}"
+def _choice(*names: str, also: Mapping[str, str] = MappingProxyType({})) -> tuple[Parser, str]:
+    """`also`: other engines' words for some of them."""
+    return one_of(*names, also=also), "{" + ",".join(names) + "}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +109,9 @@ class Settings:
     served_model_name: tuple[str, ...] = _server(
         (), names, "NAME ...", "names shown to clients, the first in answers (default: the model's)"
     )
-    tokenizer: Path | None = _model(None, existing_path, "PATH", "tokenizer file or folder (default: the model's own)")
+    tokenizer: Path | None = _model(
+        None, tokenizer_path, "PATH", "tokenizer file or folder, or a hub name (default: the model's own)"
+    )
     tool_format: str | None = _model(
         None,
         text,
@@ -111,6 +121,16 @@ class Settings:
     chat_template: str | None = _model(
         None, template_text, "FILE", "chat template, a Jinja file or its text (default: the model's own)"
     )
+    default_chat_template_kwargs: Mapping[str, Any] | None = _model(None, json_object, "JSON",
+        "values for the chat template where a request brings none, such as '{\"enable_thinking\": false}'",
+    )  # fmt: skip
+    generation_config: str = _model("auto", generation_source, "SOURCE",
+        "sampling where a request says nothing: by the model's generation_config.json (auto), by that of a folder, or "
+        "the API's own defaults (vllm)",
+    )  # fmt: skip
+    override_generation_config: Mapping[str, Any] | None = _model(None, generation_values, "JSON",
+        "sampling where a request says nothing, in place of single values, such as '{\"temperature\": 0.5}'",
+    )  # fmt: skip
     task: str = _server("auto", *_choice("auto", "generate", "pooling", "embed", "rerank"),
         "output of the model: text, vectors (embed) or scores of pairs (rerank); auto: by its files; pooling: by its "
         "files too, but vectors in place of text",
@@ -119,14 +139,16 @@ class Settings:
         "implementation of the model: chairlift, or transformers, slower and for most others; auto: ours if it can",
     )  # fmt: skip
     load_format: str = _model(
-        "auto", *_choice("auto", "dummy"), "source of the weights; dummy: random numbers, for measuring"
+        "auto",
+        *_choice("auto", "dummy", also=LOADED),
+        "source of the weights; dummy: random numbers, for measuring",
     )
     device: str = _model(
         "auto",
         *_choice("auto", "cpu", "cuda", *MINDSPORE_DEVICES, *UNTRIED_DEVICES),
         "device to compute on; auto: cuda, else cpu; mindspore: by that framework, on ascend, else cpu",
     )
-    dtype: str = _model("auto", *_choice("auto", *DTYPES), "number type to compute in")
+    dtype: str = _model("auto", *_choice("auto", *DTYPES, also=DTYPE_WORDS), "number type to compute in")
     kv_dtype: str = _model("auto", *_choice("auto", "int8", "fp8"),
         "number type of the KV cache: int8 on a CPU, fp8 on a GPU; auto: as --dtype",
     )  # fmt: skip
@@ -167,7 +189,10 @@ class Settings:
         NONE, *_choice(*PRESETS), f"set of options, each of which may be given as well ({contents()})"
     )
     max_model_len: int | None = _engine(
-        None, whole(2), "N", "longest context in tokens, prompt plus output (default: the model's)"
+        None,
+        context_length,
+        "N",
+        "longest context in tokens, prompt plus output, as in 32k (default: the model's)",
     )
     max_running: int | None = _engine(
         None, whole(1, 65536), "N", "largest batch: requests that run at once (default: by device)"
@@ -294,6 +319,9 @@ class Settings:
     )  # fmt: skip
     engine_timeout: float = _server(
         60.0, seconds_or_0, "S", "seconds without a sign of life until an engine is replaced; 0: never"
+    )
+    frontend_timeout: float = _server(
+        30.0, seconds_or_0, "S", "seconds without a sign of life until a front end is replaced; 0: never"
     )
     llm_serving_logprob: str = _server(
         "logit", *_choice("logit", "logprob"), "meaning of `logprob` in llm-serving answers"

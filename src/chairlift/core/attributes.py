@@ -15,7 +15,7 @@ MAX_NAME_CHARACTERS = 1024  # names are kept with each request
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
     cache_salt: str = param("", "Share cached prefixes only under the same salt", max_size=MAX_NAME_CHARACTERS)
-    priority: int = param(0, "Rank among waiting requests, for policies that have ranks")
+    priority: int = param(0, "Rank among waiting requests, for policies that have ranks", -1000, 1000)
     user: str = param("", "User that sends it, for policies that share between users", max_size=MAX_NAME_CHARACTERS)
     share: float = param(1.0, "Weight of its user beside others, for policies that deal in shares", is_public=False)
     adapter: int = param(0, "Number of the adapter that it is computed with; 0: none", is_public=False)

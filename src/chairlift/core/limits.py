@@ -73,7 +73,10 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
     if min(prompt) < 0 or max(prompt) >= limits.vocab_size:
         strange = next(t for t in prompt if not 0 <= t < limits.vocab_size)
         raise InvalidRequest("prompt", f"token id {strange} is outside the vocabulary of {limits.vocab_size}")
-    for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+    for name, ids in (
+        ("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids),
+        ("allowed_token_ids", params.allowed_token_ids or ()),
+    ):  # fmt: skip
         bad = next((t for t in ids if t >= limits.vocab_size), None)
         if bad is not None:
             raise InvalidRequest(name, f"token id {bad} is outside the vocabulary of {limits.vocab_size}")

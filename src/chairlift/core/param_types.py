@@ -180,6 +180,7 @@ _READERS: dict[object, tuple[tuple[type, ...], Callable[[Param, Any], Any]]] = {
     # Of these, None is none.
     tuple[str, ...]: ((), _texts),
     tuple[int, ...]: ((), _wholes),
+    tuple[tuple[int, ...], ...]: ((tuple,), _refuse("tuples of token ids")),
     dict[int, float]: ((), _biases),
     RequestOutputKind: ((), _kind),
     Structured: ((Structured,), lambda _, value: Structured.of(value)),

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from chairlift.core.errors import InvalidRequest
 
+NO_FURTHER = "the answer cannot be held to its shape any further"  # begins why a runner ends such a request
 # "response": a grammar that the server makes of tools, thoughts and one of the others.
 Kind = Literal["json_schema", "regex", "choice", "grammar", "structural_tag", "response"]
 

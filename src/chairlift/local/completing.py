@@ -4,6 +4,7 @@ Always: each sample is read by a stream of its own and ends once, by a stop stri
 samples the best `n` stay. Knows nothing of engines.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, best_samples
 from chairlift.live.wire.messages import Output
 from chairlift.live.wire.shared_switchboard import Request
-from chairlift.local.outputs import CompletionOutput, RequestOutput, logprobs_of
+from chairlift.local.outputs import CompletionOutput, RequestMetrics, RequestOutput, logprobs_of
 from chairlift.text.prompt_forms import TokenIds
 from chairlift.text.responses.reading.events import Reasoning
 from chairlift.text.responses.reading.gathered import Pieces, ToolCall
@@ -131,7 +132,9 @@ class RequestReading:
         self.samples = [SampleReading(i, params, make(request), tokenizer) for i in range(params.num_samples)]
         self.open = set(range(params.num_samples))
         text = prompt if isinstance(prompt, str) else None
-        self.output = RequestOutput(str(key), text, tokens, [sample.output for sample in self.samples])
+        self.metrics = RequestMetrics(time.time())
+        outputs = [sample.output for sample in self.samples]
+        self.output = RequestOutput(str(key), text, tokens, outputs, metrics=self.metrics)
 
     def take(self, output: Output, end_sample: EndSample) -> bool:
         """Whether a sample is complete by it."""
@@ -142,6 +145,7 @@ class RequestReading:
         if output.token is None or output.sample not in self.open:
             return False
         self.output.num_cached_tokens = max(self.output.num_cached_tokens, output.num_cached)
+        self.metrics.took(time.time())
         sample = self.samples[output.sample]
         if sample.take(output.token, output.finish, output.score):
             end_sample(output.key, output.sample)
@@ -169,6 +173,7 @@ class RequestReading:
 
     def _complete(self) -> None:
         self.output.finished = True
+        self.metrics.finished_time = self.metrics.last_token_time
         if self._params.best_of:
             best = best_samples([sample.scores for sample in self.samples], self._params.n)
             self.output.outputs = [replace(self.samples[i].output, index=place) for place, i in enumerate(best)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypedDict
 
 from chairlift.build import ResolvedModel, adapter_registry, assemble, find_model, load
-from chairlift.config.options.foreign.vllm_keywords import own_options
+from chairlift.config.options.foreign.vllm_keywords import no_attribute, own_options
 from chairlift.config.options.resolve import resolve
 from chairlift.config.options.values import did_you_mean
 from chairlift.config.settings import Settings
@@ -139,6 +139,9 @@ class LocalModel:
         if hasattr(self, "_shared") and not sys.is_finalizing():
             self.close()
 
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(type(self).__name__, name)
+
     def __repr__(self) -> str:
         state = "closed" if self._shared.is_closed else f"max_model_len={self.limits.max_model_len}"
         return f"{type(self).__name__}({self._shown}, {state})"
@@ -158,6 +161,10 @@ class LocalModel:
     def chat_prompt(self, messages: Messages) -> list[int]:
         text = render(self.tokenizer, messages, escape_special_tokens=self._settings.escape_special_tokens)
         return self.tokenizer.encode(text, add_special=False)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets cached prefixes, but for those of requests under way; whether there are none left."""
+        return self._shared.do(lambda: self._switchboard.engine.scheduler.pool.forget())
 
     def stats(self) -> Stats:
         return self._shared.do(self._stats)
@@ -205,9 +212,13 @@ class LocalModel:
     def _request(self, prompt: str | TokenIds, params: SamplingParams) -> Request:
         self._check_makes_text()
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        params = params.banning(self._spelled)
         if params.structured_outputs is not None:
             self._structured.check(params.structured_outputs, params.max_tokens)
         return tokens, params, output_room(tokens, params, self.limits)
+
+    def _spelled(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special=False)
 
     def _turn(
         self,
@@ -230,6 +241,7 @@ class LocalModel:
             add_generation_prompt=options.get("add_generation_prompt", True),
             continue_final_message=options.get("continue_final_message", False),
         )
+        asked = asked.with_defaults(self._settings.default_chat_template_kwargs)
         tokenizer, format = self._templated(options.get("chat_template"))
         return turn_of(tokenizer, format, asked, self._settings.escape_special_tokens)
 
@@ -247,6 +259,7 @@ class LocalModel:
 
     def _turn_request(self, turn: ChatTurn, params: SamplingParams) -> Request:
         prompt = self.tokenizer.encode(turn.prompt, add_special=False)
+        params = params.banning(self._spelled)
         if params.structured_outputs is not None:
             self._structured.check(params.structured_outputs, params.max_tokens)
         params = turn.held(params, self._structured)

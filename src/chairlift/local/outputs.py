@@ -42,6 +42,27 @@ class CompletionOutput:
 
 
 @dataclass(slots=True)
+class RequestMetrics:
+    """When things happened, in seconds since 1970."""
+
+    arrival_time: float
+    first_token_time: float | None = None
+    last_token_time: float | None = None
+    finished_time: float | None = None
+    num_generation_tokens: int = 0  # of all samples
+
+    @property
+    def first_token_latency(self) -> float:
+        """0: there is none yet."""
+        return 0.0 if self.first_token_time is None else self.first_token_time - self.arrival_time
+
+    def took(self, now: float) -> None:
+        self.first_token_time = now if self.first_token_time is None else self.first_token_time
+        self.last_token_time = now
+        self.num_generation_tokens += 1
+
+
+@dataclass(slots=True)
 class RequestOutput:
     """The answers to a prompt, best or first one first."""
 
@@ -52,6 +73,7 @@ class RequestOutput:
     finished: bool = False
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None  # one for each token; None for the first
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache
+    metrics: RequestMetrics | None = None
 
     @property
     def text(self) -> str:
@@ -64,6 +86,21 @@ class RequestOutput:
     @property
     def tool_calls(self) -> list[ToolCall]:
         return self.outputs[0].tool_calls
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearchSequence:
+    """One of the texts that a beam search found, with its prompt."""
+
+    text: str
+    tokens: list[int]
+    finish_reason: str | None
+    stop_reason: int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearchOutput:
+    sequences: list[BeamSearchSequence]  # best first
 
 
 @dataclass(frozen=True, slots=True, eq=False)

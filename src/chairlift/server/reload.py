@@ -76,6 +76,7 @@ class Reloader:
 
     def __call__(self) -> ReloadResult:
         self._number += 1
+        before = self.settings, self._keys, self._adapters
         try:
             found = reload(self.settings, self._read())
             keys, adapters = _limited(found.settings)
@@ -86,7 +87,11 @@ class Reloader:
             self.settings, self._keys, self._adapters = found.settings, keys, adapters
             result = ReloadResult(self._number, self._values(), changed, [*found.needs_restart])
         result = msgspec.structs.replace(result, keys=self._keys, adapters=self._adapters)
-        self._write(result)
+        try:
+            self._write(result)
+        except OSError as error:  # a full disk, say; the next reload may succeed
+            self.settings, self._keys, self._adapters = before
+            return ReloadResult(self._number, error=f"{self._file}: {error.strerror}")
         return result
 
     def _values(self) -> dict[str, Any]:

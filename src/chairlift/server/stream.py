@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.sockets.connection import Connection, connection_of
 
+_LARGE = 65_536  # bytes, which do not wait for others: the client may be full
 Header = tuple[bytes, bytes]
 
 
@@ -131,7 +132,7 @@ class ByteStream(Response):
         if not self._parts:
             asyncio.get_running_loop().call_soon(self._flush)
         self._parts.append(data)
-        if len(self._parts) >= self._num_samples:
+        if len(self._parts) >= self._num_samples or len(data) > _LARGE:
             self._flush()
 
     def _flush(self) -> None:

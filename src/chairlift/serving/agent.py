@@ -29,9 +29,8 @@ from chairlift.live.wire.curve import TURNED_AWAY, Curve
 from chairlift.live.wire.link import Link
 from chairlift.serving import process_setup
 from chairlift.serving.addresses import split, tcp
-from chairlift.serving.banner import say
 from chairlift.serving.process_setup import RunFolder
-from chairlift.telemetry.log_lines import set_up_logging
+from chairlift.telemetry.log_lines import say, set_up_logging
 
 _TELL_S = 1.0
 _PATIENCE_S = 5.0  # without the list, before a line says so

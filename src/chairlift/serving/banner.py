@@ -1,8 +1,6 @@
 """What a server prints at its start and at its end: what it serves with, where, how to try it, and what it has done."""
 
-import contextlib
 import socket
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,7 +8,6 @@ from chairlift.config.options.resolve import DEFAULTS
 from chairlift.config.settings import Settings
 from chairlift.live.shared_memory.counts import Count
 from chairlift.runner.native.library import instruction_set
-from chairlift.telemetry.log_lines import said
 
 if TYPE_CHECKING:
     from chairlift.runner.start.load import Loaded
@@ -95,8 +92,3 @@ def url_of(settings: Settings, host: str, listener: socket.socket) -> str:
         return f"unix:{listener.getsockname()}"
     scheme = "http" if settings.tls_cert is None else "https"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-
-
-def say(text: str) -> None:
-    with contextlib.suppress(OSError):  # a full disk of the log, say: the server goes on
-        print(said(text), file=sys.stderr, flush=True)

@@ -13,11 +13,11 @@ from chairlift.live.processes.child import Child, ReportReady
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.server.reload import in_force
 from chairlift.serving import process_setup
-from chairlift.serving.banner import say, summary
+from chairlift.serving.banner import summary
 from chairlift.serving.fingerprint import has_known_fingerprint
 from chairlift.serving.process_setup import RunFolder
 from chairlift.serving.share import share_of
-from chairlift.telemetry.log_lines import set_up_logging
+from chairlift.telemetry.log_lines import flush_log, say, set_up_logging
 
 _MOMENT_S = 0.5  # until a rank's death is known for what it is
 
@@ -40,6 +40,7 @@ def engine_main(
     with share_of(model, folder, replica) as shared:
         loaded = load(shared, _end_as)
     if loaded.fingerprint is not None and not has_known_fingerprint(folder.fingerprint, loaded.fingerprint):
+        flush_log()
         os._exit(1)  # another is started
     with process_setup.outliving_parent(folder), _ending_with_the_device(loaded.num_ranks):
         note = StepNote(folder.steps(replica))
@@ -72,6 +73,7 @@ def _with_trace(model: ResolvedModel, replica: int, start: int) -> ResolvedModel
 def _end_as(rank: Child) -> None:
     """Ends the engine as a rank has ended, so that the parent can tell a kill from a crash."""
     say(f"the engine ends, because its {rank.name} died ({rank.describe_end()})")
+    flush_log()
     code = rank.process.exitcode or 1
     if code < 0:
         os.kill(os.getpid(), -code)
@@ -88,4 +90,5 @@ def _ending_with_the_device(num_ranks: int) -> Iterator[None]:
         if num_ranks > 1:
             time.sleep(_MOMENT_S)
         say(f"the engine ends, because nothing can be computed any more: {error}")
+        flush_log()
         os._exit(1)

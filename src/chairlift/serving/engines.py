@@ -2,9 +2,11 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 from chairlift.build import ResolvedModel
 from chairlift.live.processes.child import Child
+from chairlift.live.processes.supervisor import Watched
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.serving.engine import engine_main
 from chairlift.serving.process_setup import RunFolder
@@ -26,7 +28,14 @@ class Engines:
         self._public, self._pieces_at = public, pieces_at
         self._starts = [itertools.count(1) for _ in self.notes]
 
-    def start(self, replica: int) -> Child:
+    def kept(self, timeout_s: float) -> list[Watched]:
+        """For their supervisor."""
+        return [
+            Watched(partial(self._start, replica), lambda note=note: note.last_beat, timeout_s)  # type: ignore[misc]
+            for replica, note in enumerate(self.notes)
+        ]
+
+    def _start(self, replica: int) -> Child:
         start = next(self._starts[replica])
         if start > 1:
             self._on_restart(replica)
@@ -40,6 +49,3 @@ class Engines:
 
     def tell_end(self, replica: int, was_killed: bool) -> None:
         self.notes[replica].tell_end(was_killed)
-
-    def beat(self, replica: int) -> int:
-        return self.notes[replica].last_beat

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from chairlift.live.processes.heartbeat import locked
-from chairlift.serving.banner import say
+from chairlift.telemetry.log_lines import say
 
 
 def has_known_fingerprint(path: Path, found: str) -> bool:

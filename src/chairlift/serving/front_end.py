@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Sockets = Sequence[socket.socket]
 _ENGINE_S = 1.0  # to find an engine that is there
+_BEAT_S = 0.5  # between signs of life
 _GOODBYE_S = 1.5  # to tell clients that the server is gone, before another takes the port
 
 
@@ -142,6 +143,7 @@ async def _front_end(
     sites = list(zip(apps, listeners, strict=True))
     is_orphaned = asyncio.Event()
     serving = asyncio.ensure_future(serve_http(sites, load, stop=is_orphaned))
+    beating = asyncio.ensure_future(_beat(counts))
     announcing = asyncio.ensure_future(_announce(partial(report, context.example), client, counts))
     warming_up = asyncio.ensure_future(context.encoder.warm_up())
     with process_setup.outliving_parent(
@@ -152,7 +154,7 @@ async def _front_end(
             for task in done:
                 task.result()  # a wire broken by anything but the engine's death ends the front end
         finally:
-            for task in (connection, serving, announcing, warming_up):
+            for task in (connection, serving, beating, announcing, warming_up):
                 task.cancel()
             if spans is not None:
                 spans.close()
@@ -194,6 +196,13 @@ def _spans(settings: Settings, index: int, metrics: FrontEndMetrics) -> Spans | 
         return None
     service = {"service.name": "chairlift", "service.version": VERSION, "service.instance.id": f"front-end-{index}"}
     return Spans(settings.otlp_endpoint, service, metrics.spans)
+
+
+async def _beat(counts: Counts) -> None:
+    """For the parent, as long as the event loop turns."""
+    while True:
+        counts.put(Count.BEAT_NS, time.monotonic_ns())
+        await asyncio.sleep(_BEAT_S)
 
 
 async def _announce(report: Callable[[], None], client: "EngineClient", counts: Counts) -> None:

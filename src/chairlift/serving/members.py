@@ -19,9 +19,8 @@ from chairlift.live.processes.child import ReportReady
 from chairlift.live.wire import messages
 from chairlift.live.wire.curve import Curve, Gate
 from chairlift.serving import process_setup
-from chairlift.serving.banner import say
 from chairlift.serving.process_setup import RunFolder
-from chairlift.telemetry.log_lines import set_up_logging
+from chairlift.telemetry.log_lines import say, set_up_logging
 from chairlift.telemetry.metrics.fleet import FleetMetrics
 
 _TELL_S = 1.0

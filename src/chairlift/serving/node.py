@@ -3,20 +3,19 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from chairlift.build import find_model
 from chairlift.config.cluster_key import read_key
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.live.processes.child import Child
-from chairlift.live.processes.supervisor import Supervisor, on_signals
+from chairlift.live.processes.supervisor import Supervisor, Watched, on_signals
 from chairlift.serving.addresses import LAST_PORT, after, claim, facing, split, tcp
 from chairlift.serving.agent import agent_main
-from chairlift.serving.banner import say, stopped
+from chairlift.serving.banner import stopped
 from chairlift.serving.engines import Engines
 from chairlift.serving.parent import check_device, ended_by_signals, new_run_folder
-from chairlift.telemetry.log_lines import set_up_logging
+from chairlift.telemetry.log_lines import say, set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
 
 
@@ -29,7 +28,7 @@ def _run(settings: Settings) -> int:
     started = time.monotonic()
     set_up_logging(settings.log_level, settings.log_format)
     for warning in settings.warnings:
-        say(f"warning: {warning}")
+        say(warning, "WARNING")
     if settings.join is None:
         raise InvalidConfig("--join HOST:PORT is missing: the address that `chairlift serve --cluster` prints")
     settings = replace(settings, cluster_key=read_key(settings.cluster_key))
@@ -37,7 +36,7 @@ def _run(settings: Settings) -> int:
     public = _addresses(settings)
     model = find_model(settings)
     for warning in model.config.warnings:
-        say(f"warning: {warning}")
+        say(warning, "WARNING")
     say(f"starting {model.name} for {settings.join}, at {', '.join(public)}")
     told: list[int] = []
     ready: list[float] = []  # when it was
@@ -56,15 +55,13 @@ def _run(settings: Settings) -> int:
 
         node = Supervisor(
             [
-                *(partial(engines.start, replica) for replica in range(settings.replicas)),
-                lambda: Child("agent", agent_main, model, folder, public),
+                *engines.kept(settings.engine_timeout),
+                Watched(lambda: Child("agent", agent_main, model, folder, public)),
             ],
             progress=engines.progress,
             clear_up=lambda _: 0,
             drain_timeout=lambda: settings.drain_timeout,
             on_engine_death=engines.tell_end,
-            engine_beat=engines.beat,
-            engine_timeout=settings.engine_timeout,
             num_engines=settings.replicas,
         )
         code = node.run(say, on_ready, told)

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import tempfile
@@ -19,23 +20,24 @@ from chairlift.config.processors import num_processors
 from chairlift.config.settings import MINDSPORE_DEVICES, UNTRIED_DEVICES, Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.live.processes.child import Child
-from chairlift.live.processes.supervisor import StopNow, Supervisor, on_signals
+from chairlift.live.processes.supervisor import StopNow, Supervisor, Watched, on_signals
 from chairlift.live.shared_memory.counts import make_counts
 from chairlift.live.shared_memory.rate_limits import make_rate_limits
 from chairlift.server.admission.access import check_access
 from chairlift.server.reload import Reloader
 from chairlift.server.sockets.listen import listen, listening_at
 from chairlift.serving.addresses import after, bracketed, claim, split, tcp
-from chairlift.serving.banner import example, rules, say, stopped, url_of
+from chairlift.serving.banner import example, rules, stopped, url_of
 from chairlift.serving.engines import Engines
 from chairlift.serving.front_end import front_end_main
 from chairlift.serving.members import members_main
 from chairlift.serving.placing.process import find_ray, placement_main
 from chairlift.serving.process_setup import RunFolder
-from chairlift.telemetry.log_lines import set_up_logging
+from chairlift.telemetry.log_lines import flush_log, say, set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.spans import check_endpoint
 
+_log = logging.getLogger(__name__)
 _SHARED_MEMORY = "/dev/shm"
 _MAX_FRONT_ENDS = 4  # unless the settings say more
 
@@ -55,6 +57,7 @@ def ended_by_signals(run: Callable[[], int]) -> int:
         return 0
     finally:
         on_signals(signal.SIG_IGN)
+        flush_log()  # what is printed next comes after
 
 
 def _stop_now(_number: int, _frame: object) -> None:
@@ -66,11 +69,11 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     started, started_with = time.monotonic(), settings
     set_up_logging(settings.log_level, settings.log_format)
     for warning in settings.warnings:
-        say(f"warning: {warning}")
+        say(warning, "WARNING")
     if settings.otlp_endpoint is not None:
         check_endpoint(settings.otlp_endpoint)
     for warning in check_access(settings):
-        say(f"warning: {warning}")
+        say(warning, "WARNING")
     given, ray = settings, None
     if settings.ray is not None:  # its engines are nodes', and this server has none of its own
         ray = find_ray(settings)
@@ -86,7 +89,7 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
         members_at = tcp(*claim(*split(settings.cluster), "--cluster HOST:PORT"))
     model = find_model(_with_key(settings))
     for warning in model.config.warnings:
-        say(f"warning: {warning}")
+        say(warning, "WARNING")
     unix = contextlib.ExitStack()
     listener = unix.enter_context(listening_at(settings.uds)) if settings.uds else listen(settings.host, settings.port)
     admin = None if settings.admin_port is None else listen(settings.admin_host, settings.admin_port, "admin-")
@@ -119,13 +122,13 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
         begun = int(time.time())
         make_rate_limits(folder.rates)
         reloader = Reloader(folder.reloads, started_with, partial(_look, look))
-        helpers: list[Callable[[], Child]] = []
+        helpers: list[Watched] = []
         if members_at is not None:
             say(f"nodes join at {members_at.removeprefix('tcp://')}")
-            helpers.append(lambda: Child("members list", members_main, model, folder, members_at))
+            helpers.append(Watched(lambda: Child("members list", members_main, model, folder, members_at)))
         if ray is not None and members_at is not None:
             join = members_at.removeprefix("tcp://")
-            helpers.append(lambda: Child("placement", placement_main, given, folder, ray, join))
+            helpers.append(Watched(lambda: Child("placement", placement_main, given, folder, ray, join)))
 
         def clear_up(front_end: int) -> int:
             lost = counts.clear(front_end)
@@ -136,18 +139,17 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             listeners = [listener] if admin is None else [listener, admin]
             return Child(f"front end {index}", front_end_main, model, folder, listeners, begun, index)
 
+        front_ends = [
+            Watched(partial(start_front_end, index), partial(counts.beat_of, index), settings.frontend_timeout)
+            for index in range(num_front_ends)
+        ]
+
         server = Supervisor(
-            [
-                *(partial(engines.start, replica) for replica in range(settings.replicas)),
-                *helpers,
-                *(partial(start_front_end, i) for i in range(num_front_ends)),
-            ],
+            [*engines.kept(settings.engine_timeout), *helpers, *front_ends],
             progress=engines.progress,
             clear_up=clear_up,
             drain_timeout=lambda: reloader.settings.drain_timeout,
             on_engine_death=engines.tell_end,
-            engine_beat=engines.beat,
-            engine_timeout=settings.engine_timeout,
             num_engines=settings.replicas,
             num_helpers=len(helpers),
         )
@@ -197,10 +199,8 @@ def _start_reloading(reloader: Reloader, server: Supervisor) -> None:
     def run() -> None:
         while True:
             signal.sigwait({signal.SIGHUP})
-            try:
-                say(reloader().in_words())
-            except OSError as error:  # a full disk, say; the next signal may succeed
-                say(f"the settings stay as they are: {error}")
+            result = reloader()
+            say(result.in_words(), "WARNING" if result.error else "INFO")
             for pid in server.pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGHUP)

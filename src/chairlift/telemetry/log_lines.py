@@ -2,16 +2,21 @@
 
 Always: a JSON line has `time`, `level`, `logger` and `message`, then the record's `fields`. Messages, fields and
 tracebacks have bounds (logged prompts and answers have none), hold no control characters and cannot look like another
-line. User names and passwords in addresses are left out.
+line. User names and passwords in addresses are left out. Once set up, no line waits for the log to be read.
 """
 
+import atexit
+import contextlib
 import json
 import logging
 import re
 import sys
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
+
+from chairlift.telemetry.log_queue import LogQueue, write_whole
 
 MAX_TEXT = 2048  # characters of a message or a field
 MAX_TRACEBACK = 16_384
@@ -53,16 +58,61 @@ class TextLines(logging.Formatter):
 
 def set_up_logging(level: str, form: str) -> None:
     """For this process."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _QueuedLines()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    atexit.register(flush_log)
 
 
-def said(text: str) -> str:
+class _QueuedLines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = LogQueue(partial(write_whole, sys.stderr.fileno()), _dropped)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.queue.put(self.format(record))
+        except Exception:
+            self.handleError(record)
+
+
+def say(text: str, level: str = "INFO") -> None:
+    """Prints a line whatever the level."""
+    line, queues = said(text, level), _queues()
+    for queue in queues:
+        queue.put(line)
+    if not queues:
+        with contextlib.suppress(OSError):  # a full disk of the log, say
+            print(line, file=sys.stderr, flush=True)
+
+
+def flush_log() -> None:
+    """Before this process ends; takes a second at most."""
+    for queue in _queues():
+        queue.flush()
+
+
+def num_dropped() -> int:
+    """Lines of this process that were not written."""
+    return sum(queue.num_dropped for queue in _queues())
+
+
+def _queues() -> list[LogQueue]:
+    """One, where logging is set up."""
+    return [handler.queue for handler in logging.getLogger().handlers if isinstance(handler, _QueuedLines)]
+
+
+def _dropped(count: int) -> str:
+    return said(
+        f"{count} log line{'s were' if count > 1 else ' was'} dropped: the log was not read or is full", "WARNING"
+    )
+
+
+def said(text: str, level: str = "INFO") -> str:
     """A line that the server prints whatever the level, in the format of the others."""
     if any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers):
-        return json.dumps(_line(time.time(), "INFO", "chairlift", text), ensure_ascii=False)
-    return f"chairlift: {text}"
+        return json.dumps(_line(time.time(), level, "chairlift", text), ensure_ascii=False)
+    return f"chairlift: {'warning: ' if level == 'WARNING' else ''}{text}"
 
 
 def _line(at: float, level: str, logger: str, message: str) -> dict[str, object]:

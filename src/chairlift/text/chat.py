@@ -4,7 +4,7 @@ A template that is missing, fails or refuses is an error of `messages`. The temp
 encode its text with `add_special=False`. Control tokens in that text may have other names (see `controls`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -41,9 +41,7 @@ def render(
     if continue_final_message and add_generation_prompt:
         raise InvalidRequest("continue_final_message", "cannot be combined with add_generation_prompt")
     extra = dict(template_kwargs or {})
-    taken = next((name for name in _OWN_NAMES if name in extra), None)
-    if taken is not None:
-        raise InvalidRequest("chat_template_kwargs", f"must not hold {taken}")
+    check_names(extra)
     if tools:
         extra["tools"] = [dict(tool) for tool in tools]
     chat = _plain(messages)
@@ -59,6 +57,12 @@ def render(
         raise InvalidRequest("messages", f"the chat template {why}") from error
     text = _cut(text) if continue_final_message else text
     return tokenizer.controls.wrap(text) if escape_special_tokens else text
+
+
+def check_names(template_kwargs: Iterable[str]) -> None:
+    taken = next((name for name in _OWN_NAMES if name in template_kwargs), None)
+    if taken is not None:
+        raise InvalidRequest("chat_template_kwargs", f"must not hold {taken}")
 
 
 def _with_calls(run_template: _Run, tokenizer: Tokenizer, chat: Chat, adds: bool, extra: dict[str, Any]) -> str:

@@ -50,6 +50,28 @@ def ask_from(*lines: str) -> Callable[[str], str]:
     return ask
 
 
+def test_a_pipe_gets_the_answers_alone(tmp_path: Path) -> None:
+    out, errors = io.StringIO(), io.StringIO()
+    talk = Conversation(Parrot(), {}, None, out, errors)
+    assert not talk.hold(ask_from("one two", "Hmm three", "long"))
+    assert out.getvalue() == "one two \nthree \n"
+    assert errors.getvalue() == "[prompt: too long; /reset starts anew]\n"
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    saved = tmp_path / "talk.json"
+    hold("hello", f"/save {saved}", system="Be brief.")
+    parrot, _ = hold(f"/load {saved}", "again", "/set parameter temperature 0.5", "more")
+    assert [message["content"] for message in parrot.seen[0]] == ["Be brief.", "hello", "hello ", "again"]
+    assert parrot.changes == {"temperature": 0.5}
+    assert "is no file that /save wrote" in hold("/load /no/such")[1]
+
+
+def test_a_question_in_the_place_of_the_model_is_told_from_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "What is 2+2?", "--url", "http://127.0.0.1:9"]) == 2
+    assert "MODEL 'What is 2+2?' is no name; for one answer: echo" in capsys.readouterr().err
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -87,3 +87,29 @@ def test_an_attribute_that_a_client_gives_has_bounds_and_one_that_the_server_set
         ATTRIBUTES["user"].read("x" * 1025)
     assert Attributes(deadline_s=-1.0).given == {"deadline_s": -1.0}  # one that is overdue
     assert not ATTRIBUTES["share"].is_public
+
+
+def test_a_copy_shares_nothing_that_may_change() -> None:
+    params = SamplingParams(logit_bias={1: 2.0}, top_k=3)
+    copy = params.clone()
+    copy.logit_bias[1] = 3.0
+    assert (params.logit_bias, copy.top_k) == ({1: 2.0}, 3)
+    assert SamplingParams.from_optional(top_k=3, logit_bias={1: 2.0}, seed=None) == params
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("guided_decoding", "guided_decoding: use structured_outputs="),
+        ("max_token", r"max_token: is no sampling parameter \(did you mean max_tokens"),
+    ],
+)
+def test_a_name_that_is_none_is_answered_with_what_to_use(name: str, told: str) -> None:
+    with pytest.raises(InvalidRequest, match=told):
+        SamplingParams(**{name: 1})
+
+
+@pytest.mark.parametrize("name", ["allowed_token_ids", "bad_words"])
+def test_a_list_that_would_mean_nothing_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"{name}: .*must not be empty"):
+        SamplingParams(**{name: [""] if name == "bad_words" else []})

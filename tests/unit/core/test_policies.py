@@ -138,6 +138,20 @@ def test_a_body_of_one_input_does_not_wait_for_one_of_many() -> None:
     assert order == [0, 6, 1, 2, 3, 4, 5]
 
 
+def test_a_user_of_many_bodies_gets_no_more_than_one_of_a_single_body() -> None:
+    policy = InTurn(prompt=1.0, output=1.0)
+    requests = [view(i, prompt=10, group=f"body {i % 3}", user="many") for i in range(6)]
+    requests += [view(6 + i, prompt=10, group="body", user="one") for i in range(3)]
+    wait(policy, *requests)
+    known = {each.id: each for each in requests}
+    order = []
+    for _ in requests:
+        chosen = known[admit(policy, known)]  # type: ignore[arg-type]
+        policy.served(chosen, 10, 0)
+        order.append(chosen.id)
+    assert order == [0, 6, 1, 7, 2, 8, 3, 4, 5]
+
+
 def test_an_idle_user_saves_nothing_up() -> None:
     policy = FairShare()
     for i in range(5):

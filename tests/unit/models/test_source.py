@@ -13,7 +13,8 @@ from huggingface_hub import errors
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.models import source
-from chairlift.models.source import Source, find_source, load_model_config, locate
+from chairlift.models.source import Source, find_source, load_model_config, locate, suggested_sampling, tokenizer_path
+from chairlift.models.spec import SamplingDefaults
 from fakes.ckpt import write_ckpt
 
 
@@ -235,3 +236,24 @@ def test_every_hub_failure_is_one_line(
     assert str(refusal.value).startswith("org/name: ")
     assert complaint in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_sampling_is_suggested_by_the_model_a_folder_or_nobody_and_single_values_by_the_options(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"top_k": 9, "min_p": 0.5}')
+    own, changed = SamplingDefaults(temperature=0.5), {"top_p": 0.5}
+    for generation, expected in (
+        ("auto", SamplingDefaults(temperature=0.5, top_p=0.5)),
+        ("vllm", SamplingDefaults(top_p=0.5)),
+        (str(tmp_path), SamplingDefaults(top_k=9, min_p=0.5, top_p=0.5)),
+    ):
+        settings = Settings(generation_config=generation, override_generation_config=changed)
+        assert suggested_sampling(own, settings) == expected
+
+
+def test_a_tokenizer_that_is_no_path_comes_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(source, "fetch", lambda *given, **more: asked.append((given, more["has_weights"])) or tmp_path)
+    assert tokenizer_path(Settings(tokenizer=tmp_path)) == tmp_path
+    assert asked == []
+    assert tokenizer_path(Settings(tokenizer=Path("org/name"))) == tmp_path
+    assert asked == [(("org/name",), False)]

@@ -32,10 +32,11 @@ async def test_a_chat_completion_has_openai_s_shape() -> None:
     assert answer["choices"] == [
         {
             "index": 0,
-            "message": {"role": "assistant", "content": SAYS},
+            "message": {"role": "assistant", "content": SAYS, "refusal": None},
             "logprobs": None,
             "finish_reason": "stop",
             "stop_reason": None,
+            "token_ids": None,
         }
     ]
     assert answer["usage"]["completion_tokens"] == len(world.answer)

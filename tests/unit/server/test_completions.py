@@ -32,6 +32,7 @@ async def test_a_completion_has_every_field_of_openai_s_shape() -> None:
     assert answer["model"] == "small"
     assert answer["choices"] == [
         {"index": 0, "text": SAYS, "logprobs": None, "finish_reason": "stop", "stop_reason": None}
+        | dict.fromkeys(("prompt_token_ids", "token_ids", "prompt_logprobs"))
     ]
     num_prompt, num_output = len(world.tokenizer.encode("Hello there")), len(world.answer)
     assert answer["usage"] == {
@@ -210,8 +211,8 @@ async def test_usage_comes_in_one_more_chunk_when_asked_for() -> None:
 
 async def test_continuous_usage_counts_up() -> None:
     world = HttpWorld(SAYS)
-    parts = await chunks(world, stream_options={"continuous_usage_stats": True})
-    counts = [part["usage"]["completion_tokens"] for part in parts]
+    parts = await chunks(world, stream_options={"include_usage": True, "continuous_usage_stats": True})
+    counts = [part["usage"]["completion_tokens"] for part in parts if part["choices"]]
     assert counts == list(range(1, len(world.answer) + 1))
 
 

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.server.openai import fields
 from chairlift.server.openai.fields import read
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest
 
@@ -125,3 +126,21 @@ def test_a_body_may_nest_to_a_depth_that_all_code_can_take(opened: str, closed: 
     assert read(body(200), CompletionRequest)[1] == ["deep", "wide"]  # not known
     for depth in (201, 900, 930, 100_000):
         assert (refused(body(depth)).field, "200 levels" in str(refused(body(depth)))) == ("body", True)
+
+
+def test_a_field_that_seems_misspelt_is_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fields, "_seen", set())  # other tests have filled it
+    for _ in range(2):
+        read(b'{"prompt": "a", "max_tokns": 5, "x_of_a_proxy": 1}', CompletionRequest)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        "a request has the field 'max_tokns', which is ignored (did you mean max_tokens?); further ones are not told"
+    ]
+
+
+def test_hints_are_taken_and_shapes_of_others_refused() -> None:
+    assert read(b'{"prompt": "a", "prediction": {"type": "content"}}', CompletionRequest)[1] == []
+    with pytest.raises(InvalidRequest, match="format: is not supported"):
+        read(b'{"prompt": "a", "format": "json"}', CompletionRequest)

@@ -9,6 +9,9 @@ import pytest
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.live.adapters.registry import AdapterRegistry
+from chairlift.server.answer import Delta
+from chairlift.server.llm_serving.generate import LineEncoder
+from chairlift.server.llm_serving.request import Parameters
 from fakes.http_world import HttpWorld, with_compat
 
 HELLO = '{"id": 308, "logprob": 77.0, "special": false, "text": "Hello"}'
@@ -98,6 +101,23 @@ async def test_every_token_has_its_line_and_held_back_bytes_are_not_lost() -> No
         ("", True),
     ]
     assert summary["generated_text"] == "é"
+
+
+def test_a_broken_character_comes_with_the_next_token_and_at_the_end_alone() -> None:
+    encoder = LineEncoder(Parameters(), True, "name")
+    lines = [encoder.add(0, Delta(0, 5, text)) for text in ("a", "b\ufffd", "\ufffd", "c")]
+    lines.append(encoder.add(0, Delta(0, 5, "\ufffd", finish="length")))
+    texts = [json.loads(line)["data"][0]["generated_text"] for line in lines]
+    assert texts == ["a", "", "", "b\ufffd\ufffdc", "\ufffd"]
+    assert json.loads(encoder.end())["data"][0]["generated_text"] == "".join(texts)
+
+
+async def test_a_text_begins_anew_where_its_tokenizer_drops_the_first_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = HttpWorld(" world")
+    monkeypatch.setattr(world.tokenizer.spelling, "drops_first_space", True)
+    text = lines(await ask(world, "/models/llama2/generate_stream"))[-1]["generated_text"]
+    other = (await world.post("/v1/completions", {"prompt": "Hi"})).json()["choices"][0]["text"]
+    assert (text, other) == ("world", " world")
 
 
 @pytest.mark.parametrize(("stream", "count"), [("True", 4), (True, 4), ("no", 1), (0, 1)])

@@ -14,6 +14,7 @@ from unit.server.recorded import each_recorded, world_and_body
 from unit.text.responses.streams import Recorded, hermes
 
 CALL = hermes(("weather", '{"city": "Bern"}'))
+SAID = {"role": "assistant", "refusal": None}
 THINKS = "<think>\nHm.\n</think>\n\n"
 
 
@@ -79,7 +80,7 @@ async def test_a_recorded_answer_is_the_same_whole_and_streamed(recorded: Record
 async def test_a_call_alone_has_no_content_and_its_deltas_are_openai_s() -> None:
     world = tool_world("hermes", CALL)
     message = (await ask(world, tools=TOOLS))["choices"][0]["message"]
-    assert message.keys() == {"role", "content", "tool_calls"} and message["content"] is None
+    assert message.keys() == {"role", "content", "refusal", "tool_calls"} and message["content"] is None
     deltas = [part["choices"][0]["delta"] for part in await ask(world, tools=TOOLS, stream=True)]
     first, *pieces, last = deltas
     [call] = first.pop("tool_calls")
@@ -144,14 +145,14 @@ async def test_without_tools_calls_are_text_and_reasoning_is_read() -> None:
     world = tool_world("hermes", THINKS + CALL)
     for body in ({}, {"tools": TOOLS, "tool_choice": "none"}):
         message = (await ask(world, **body))["choices"][0]["message"]
-        assert message == {"role": "assistant", "content": CALL, "reasoning_content": "Hm.", "reasoning": "Hm."}
+        assert message == SAID | {"content": CALL, "reasoning_content": "Hm.", "reasoning": "Hm."}
         assert world.client.requests[-1].params.structured_outputs is None
 
 
 async def test_a_model_without_marks_of_reasoning_writes_all_of_it_as_content() -> None:
     world = HttpWorld(THINKS + CALL)
     answer = await ask(world)
-    assert answer["choices"][0]["message"] == {"role": "assistant", "content": THINKS + CALL}
+    assert answer["choices"][0]["message"] == SAID | {"content": THINKS + CALL}
     assert "completion_tokens_details" not in answer["usage"]
 
 
@@ -169,7 +170,7 @@ async def test_the_older_functions_get_a_function_call() -> None:
     functions = [tool["function"] for tool in TOOLS]
     [choice] = (await ask(world, functions=functions))["choices"]
     wanted = {"name": "weather", "arguments": '{"city": "Bern"}'}
-    assert choice["message"] == {"role": "assistant", "content": None, "function_call": wanted}
+    assert choice["message"] == SAID | {"content": None, "function_call": wanted}
     assert choice["finish_reason"] == "function_call"
     parts = [part["choices"][0] for part in await ask(world, functions=functions, stream=True)]
     calls = [part["delta"]["function_call"] for part in parts if "function_call" in part["delta"]]

@@ -30,6 +30,15 @@ def test_a_file_with_a_mistake_changes_nothing_and_says_so(tmp_path: Path) -> No
     assert in_force(file, Settings()).max_waiting == 3
 
 
+def test_a_full_disk_changes_nothing_and_names_the_file(tmp_path: Path) -> None:
+    file, found = tmp_path / "settings.json", [Settings(max_waiting=7)]
+    reloader = Reloader(file, Settings(max_waiting=3), lambda: found[0])
+    file.with_suffix(".new").symlink_to("/dev/full")
+    assert reloader().in_words() == f"the settings stay as they are: {file}: No space left on device"
+    file.with_suffix(".new").unlink()
+    assert reloader().changed == ["max_waiting"]
+
+
 def test_a_short_key_of_a_server_for_this_machine_is_in_force(tmp_path: Path) -> None:
     Reloader(tmp_path / "settings.json", Settings(api_key="token-abc123"), Settings)
     assert keys_in_force(tmp_path / "settings.json").find("token-abc123") is not None

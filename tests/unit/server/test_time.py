@@ -60,7 +60,7 @@ async def test_a_stream_that_has_begun_ends_with_an_error_event() -> None:
     assert response.status_code == 200
     *chunks, error, done = events(response.text)
     assert len(chunks) == 3
-    assert error["error"]["code"] == 504
+    assert error["error"]["code"] == "504"
     assert done == "[DONE]"
 
 

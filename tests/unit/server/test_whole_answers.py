@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from chairlift.server.openai import logprobs
-from chairlift.server.openai.logprobs import MAX_PROMPT_SCORES, CompletionScores
+from chairlift.server.admission import cost
+from chairlift.server.admission.cost import MAX_PROMPT_SCORES
+from chairlift.server.openai import logprobs, whole
+from chairlift.server.openai.logprobs import CompletionScores
 from chairlift.server.openai.whole import whole_response
 from chairlift.text.tokenizer import Tokenizer
 from fakes.http_world import HttpWorld
@@ -71,6 +73,40 @@ async def test_more_scores_of_prompts_than_a_body_may_have_are_refused(asked: di
     message = response.json()["error"]["message"]
     assert "prompt_logprobs: must ask for at most 4194304 scores of prompts in all" in message
     assert "25000 prompt tokens x 8 choices (n) x 21 (1 + prompt_logprobs, or logprobs with echo)" in message
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/completions", {"prompt": [[5, 6]] * 8, "logprobs": 100}),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "Hi"}], "logprobs": True, "top_logprobs": 7},
+        ),
+    ],
+)
+async def test_more_scores_of_answers_than_a_body_may_have_are_refused(
+    path: str, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "MAX_SCORES", 1_000)
+    world = HttpWorld()
+    response = await world.post(path, asked | {"n": 2, "max_tokens": 200})
+    assert (response.status_code, world.client.requests) == (400, [])
+    assert "logprobs: must ask for at most 1000 scores of tokens in all" in response.json()["error"]["message"]
+    if path == "/v1/chat/completions":  # where a body does not say, answers end in time
+        assert (await world.post(path, asked | {"n": 2})).status_code == 200
+        assert world.client.requests[0].params.max_tokens == 1_000 // 16
+
+
+async def test_a_long_answer_is_made_as_its_client_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"prompt": PROMPTS, "n": 3, "logprobs": 5, "echo": True}
+    world = HttpWorld()
+    at_once = await world.post("/v1/completions", asked)
+    monkeypatch.setattr(whole, "_KEPT", 100)
+    monkeypatch.setattr(logprobs, "_AT_ONCE", 8)
+    in_pieces = await world.post("/v1/completions", asked)
+    assert in_pieces.json()["choices"] == at_once.json()["choices"]
+    assert ("content-length" in at_once.headers, "content-length" in in_pieces.headers) == (True, False)
 
 
 async def test_other_requests_run_between_two_large_pieces() -> None:

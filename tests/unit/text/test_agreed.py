@@ -16,7 +16,7 @@ from fakes.small_tokenizer import small_tokenizer
 from fakes.tiny_model import write_tiny_model
 from unit.text.vocabularies import model_file, piece_list
 
-INTERNLM = "<s><s><|User|>:{}<eoh>\n<|Bot|>:"
+INTERNLM = "<s><|User|>:{}<eoh>\n<|Bot|>:"
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def gather(
 
 
 def _tokenizer(settings: "Settings", model: "ResolvedModel | None") -> "Tokenizer":
-    from chairlift.models.source import Source, find_source, locate
+    from chairlift.models.source import Source, find_source, locate, tokenizer_path
     from chairlift.text.find import load_tokenizer
     from chairlift.text.llama2 import find_llama2
 
@@ -56,7 +56,7 @@ def _tokenizer(settings: "Settings", model: "ResolvedModel | None") -> "Tokenize
     if settings.tokenizer is None and vocab_file is not None and not vocab_file.is_file():
         warn([f"tokenizer.vocab_file {vocab_file} does not exist: counting with another tokenizer"])
         vocab_file = None
-    path = settings.tokenizer or vocab_file or find_llama2()
+    path = tokenizer_path(settings) or vocab_file or find_llama2()
     if path is not None:
         return load_tokenizer(Source("folder", path, path.name))
     warn([

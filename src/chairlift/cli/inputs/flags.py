@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift.config.options.foreign.names import Foreign
 from chairlift.config.options.foreign.table import FOREIGN
-from chairlift.config.options.resolve import DEFAULTS, OPTIONS, Option, option_named, resolve, with_our_names
+from chairlift.config.options.resolve import DEFAULTS, JSON, OPTIONS, Option, option_named, resolve, with_our_names
 from chairlift.config.options.values import Parser
 from chairlift.config.settings import Group, Settings
 from chairlift.core.errors import InvalidConfig
@@ -181,7 +181,8 @@ def _add_flag(section: argparse._ArgumentGroup, option: Option) -> None:
             {"action": "extend", "nargs": "+"} if option.hint.endswith(" ...") else {"action": "append"}
         )
         hint = option.hint.removesuffix(" ...")
-        section.add_argument(option.flag, metavar=hint, help=option.help + shown, **(several if default == () else {}))
+        many = several if default == () or hint == JSON else {}
+        section.add_argument(option.flag, metavar=hint, help=option.help + shown, **many)
     else:
         shown = f" (default: {'on' if default else 'off'})"
         section.add_argument(option.flag, action=argparse.BooleanOptionalAction, help=option.help + shown)

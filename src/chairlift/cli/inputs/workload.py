@@ -29,7 +29,7 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workload", metavar="FILE",
         help="requests: lengths (JSON lines), a trace (Azure, BurstGPT, Mooncake), prompts (ShareGPT, Alpaca, own), "
-        "contest (the llm-serving contest's lengths) or lengths:prompt=N|LOW-HIGH,output=N|LOW-HIGH,count=N",
+        "contest (the llm-serving contest's lengths) or lengths:prompt=N|LOW-HIGH,output=N|LOW-HIGH,count=N,n=N",
     )  # fmt: skip
     parser.add_argument(
         "--arrivals", default="trace", metavar="SPEC",

@@ -27,7 +27,8 @@ _HELP = """\
 /set [NAME VALUE]   show the sampling parameters, or set one; VALUE none removes it
 /save FILE          write the conversation to a new file, as JSON
 /reset              forget the conversation, but not the system message
-/exit               leave
+/load FILE          go on with a conversation that was saved
+/exit, /bye         leave
 A line that ends in \\ goes on in the next one, and so does what stands between
 two \"\"\"."""
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
@@ -41,36 +42,44 @@ class Talks(Protocol):
 
 
 class Conversation:
-    def __init__(self, model: Talks, changes: dict[str, Any], system: str | None, out: TextIO) -> None:
-        """`changes`: of the model's suggested sampling parameters."""
+    def __init__(
+        self, model: Talks, changes: dict[str, Any], system: str | None, out: TextIO, errors: TextIO | None = None
+    ) -> None:
+        """`changes`: of the model's suggested sampling parameters. `errors`: where all but answers goes, of lines from
+        a pipe; None: a person asks, who is greeted."""
         self._model = model
         self._changes = dict(changes)
         self._system = system
         self._messages: list[dict[str, str]] = []
         self._out = out
+        self._errors = errors
+        self._has_failed = False
         self._commands: dict[str, Callable[[str], None]] = {
             "/help": lambda _: self._say(_HELP + "\n"),
             "/system": self._set_system,
             "/set": self._set,
             "/save": self._save,
+            "/load": self._load,
             "/reset": self._reset,
         }
 
-    def hold(self, ask: Ask) -> None:
-        """Asks for lines until /exit, the end of input, or Ctrl-C at the prompt."""
-        self._say(_GREETING + "\n")
+    def hold(self, ask: Ask) -> bool:
+        """Asks for lines until /exit, the end of input, or Ctrl-C at the prompt; whether every one was answered."""
+        if self._errors is None:
+            self._tell(_GREETING)
         while True:
             try:
                 line = _whole(ask).strip()
             except (EOFError, KeyboardInterrupt):
-                self._say("\n")
-                return
+                self._say("\n" if self._errors is None else "")
+                break
             if line in _LEAVING:
-                return
+                break
             if line.startswith("/"):
                 self._obey(*line.partition(" ")[::2])
             elif line:
                 self._answer(line)
+        return not self._has_failed
 
     def _obey(self, name: str, rest: str) -> None:
         if name in self._commands:
@@ -88,7 +97,7 @@ class Conversation:
         self._say(f"system: {self._system}\n" if self._system else "There is no system message.\n")
 
     def _set(self, rest: str) -> None:
-        name, _, value = rest.partition(" ")
+        name, _, value = rest.removeprefix("parameter ").partition(" ")
         try:
             if rest:
                 self._change(name, value.strip())
@@ -125,6 +134,21 @@ class Conversation:
         else:
             self._say(f"wrote {name}\n")
 
+    def _load(self, name: str) -> None:
+        try:
+            found = json.loads(Path(name).expanduser().read_text(encoding="utf-8"))["messages"]
+            messages = [{"role": each["role"], "content": each["content"]} for each in found]
+        except (OSError, ValueError, KeyError, TypeError):
+            self._tell(f"{name or 'FILE'} is no file that /save wrote.")
+            return
+        self._system = next((each["content"] for each in messages if each["role"] == "system"), self._system)
+        self._messages = [each for each in messages if each["role"] != "system"]
+        self._tell(f"{len(self._messages)} messages")
+
+    def _tell(self, text: str) -> None:
+        """What is no answer."""
+        print(text, file=self._errors or self._out, flush=True)
+
     def _all(self, *more: dict[str, str]) -> list[dict[str, str]]:
         opening = [{"role": "system", "content": self._system}] if self._system else []
         return [*opening, *self._messages, *more]
@@ -139,18 +163,21 @@ class Conversation:
         except KeyboardInterrupt:
             self._say(" [stopped]")
         except ChairliftError as error:
-            self._say(f"[{error}; /reset starts anew]\n")
+            self._has_failed = True
+            self._tell(f"[{error}; /reset starts anew]")
             return
         self._say("\n")
         if answer:
             self._messages += [asked, {"role": "assistant", "content": "".join(answer)}]
         else:
-            self._say("[no answer; the question is forgotten]\n")
+            self._tell("[no answer; the question is forgotten]")
 
     def _show(self, pieces: Iterable[Piece], answer: list[str]) -> None:
         """Shows all, and adds the content to the answer as it comes."""
         begin, end = (_DIM, _PLAIN) if self._out.isatty() else ("thinking: ", "")
         for is_thought, run in groupby(pieces, lambda piece: isinstance(piece, Reasoning)):
+            if is_thought and self._errors is not None:
+                continue
             self._say(begin if is_thought else "")
             try:
                 for piece in run:

@@ -46,7 +46,8 @@ _REQUIRED = {
 # Parameters of `mlfq` for FastServe's levels, and its defaults.
 _FASTSERVE = {"fa_config.rate": ("rate", 1.5), "fa_config.starve_waiting_time": ("starve", 10.0)}
 _TEMPLATES = {
-    "internlm_7b": "<s><s><|User|>:{}<eoh>\n<|Bot|>:",
+    # Behind the <s> that every prompt begins with: two, as there.
+    "internlm_7b": "<s><|User|>:{}<eoh>\n<|Bot|>:",
     "baichuan2pa": "<reserved_106>{}<reserved_107>",
 }
 
@@ -97,7 +98,9 @@ def translate(document: Mapping[str, Any], path: Path) -> Translation:
         prompt_template=_TEMPLATES.get(name or "", "{}"),
     )
     given = {key: value for key, value in values.items() if value is not None}
-    return Translation(given, compat, (*file.unknown(), *file.ignored(), *file.unread(), *file.lacking()))
+    return Translation(
+        given, compat, (*file.unknown(), *file.devices(), *file.ignored(), *file.unread(), *file.lacking())
+    )
 
 
 def _batching(value: object) -> Any:
@@ -175,6 +178,12 @@ class _File:
         """A warning that names sections and keys that llm-serving does not have."""
         said = f"{self._path}: ignored, since llm-serving has no such keys: {', '.join(self._unknown)}"
         return [said] if self._unknown else []
+
+    def devices(self) -> list[str]:
+        """An agent each of several devices, which shared the model."""
+        count = len(self.every("serving_config.agent_ports", whole(0, 65535)))
+        said = f"{self._path}: serving_config.agent_ports names {count} devices: --tensor-parallel {count} uses as many"
+        return [said] if count > 1 else []
 
     def ignored(self) -> list[str]:
         """A warning that names the keys that llm-serving did not use with paging as it is set."""

@@ -1,5 +1,7 @@
 """The options of `chairlift node`, and the command line that starts one with the settings of a server."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from chairlift.config.options.resolve import DEFAULTS, OPTIONS, Option
@@ -33,6 +35,10 @@ def node_flags(settings: Settings) -> list[str]:
         if isinstance(value, tuple):  # names and folders
             found += [word for name, path in value for word in (option.flag, f"{name}={path.absolute()}")]
             continue
-        is_file = isinstance(value, Path) or (option.name == "model" and Path(value).expanduser().exists())
+        if isinstance(value, Mapping):
+            found += [option.flag, json.dumps(value)]
+            continue
+        is_name = option.name in ("model", "tokenizer", "generation_config") and not Path(value).expanduser().exists()
+        is_file = not is_name and (isinstance(value, Path) or option.name in ("model", "generation_config"))
         found += [option.flag, str(Path(value).expanduser().absolute() if is_file else value)]
     return found

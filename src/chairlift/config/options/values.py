@@ -3,11 +3,13 @@
 A parser takes either and returns the value, or raises `ValueError` with the rule it broke ("must be ...").
 """
 
+import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from chairlift.config.model_words import is_name
@@ -22,6 +24,10 @@ _UNITS = {
     "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40,
 }  # fmt: skip
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
+_COUNT_UNITS = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20}
+_SUGGESTED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")  # as of `SamplingDefaults`
+_NO_WORDS: Mapping[str, str] = MappingProxyType({})
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -52,6 +58,14 @@ def existing_path(value: object) -> Path:
     return path
 
 
+def tokenizer_path(value: object) -> Path:
+    """A path, or ORG/NAME: what the hub has is not known here."""
+    path = _path(value)
+    if not path.exists() and not is_name(str(value)):
+        raise ValueError("must be an existing file or folder, or org/name on the hub")
+    return path
+
+
 def existing_folder(value: object) -> Path:
     if not (path := _path(value)).is_dir():
         raise ValueError("must be an existing folder")
@@ -59,11 +73,16 @@ def existing_folder(value: object) -> Path:
 
 
 def named_folders(value: object) -> tuple[tuple[str, Path], ...]:
-    """NAME=PATH, several of them in a list, or a map of names to paths; a path is a folder or a name on the hub."""
-    if isinstance(value, dict):
+    """NAME=PATH or {"name": ..., "path": ...}, several of them in a list, or a map of names to paths; a path is a
+    folder or a name on the hub."""
+    if isinstance(value, dict) and not {"name", "path"} <= value.keys():
         value = [f"{name}={path}" for name, path in value.items()]
     found = []
-    for each in [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else [None]:
+    for each in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(each, str) and each.lstrip().startswith("{"):
+            each = json_object(each)
+        if isinstance(each, Mapping):
+            each = f"{each.get('name', '')}={each.get('path', '')}"
         name, _, path = each.partition("=") if isinstance(each, str) else ("", "", "")
         if not name.strip() or not path.strip():
             raise ValueError("must be NAME=PATH, such as sql=adapters/sql")
@@ -174,6 +193,46 @@ def num_bytes(value: object) -> int:
     return size
 
 
+def context_length(value: object) -> int | None:
+    """A number of tokens; 32k is 32,000, and 32K 32,768, as for vLLM. None for auto and -1: the model's."""
+    match = _COUNT.fullmatch(str(value).strip()) if type(value) in (int, str) else None
+    if value in ("auto", "-1", -1):
+        return None
+    size = float(match[1]) * _COUNT_UNITS[match[2]] if match else 0.0
+    if not 2 <= size < 2**31 or size != int(size):
+        raise ValueError("must be a number of tokens from 2, such as 4096 or 32k, or auto")
+    return int(size)
+
+
+def json_object(value: object) -> dict[str, Any]:
+    """A map, its text, or several whose names are put together."""
+    found: dict[str, Any] = {}
+    for each in value if isinstance(value, list) else [value]:
+        try:
+            read = json.loads(each) if isinstance(each, str) else each
+        except (ValueError, RecursionError):
+            read = None
+        if not isinstance(read, Mapping):
+            raise ValueError('must be a JSON object, such as {"name": 1}')
+        found |= {str(name): part for name, part in read.items()}
+    return found
+
+
+def generation_source(value: object) -> str:
+    found = text(value)
+    if found not in ("auto", "vllm") and not (Path(found).expanduser() / "generation_config.json").is_file():
+        raise ValueError("must be auto, vllm, or a folder with generation_config.json")
+    return found
+
+
+def generation_values(value: object) -> dict[str, Any]:
+    found = json_object(value)
+    for name in found:
+        if name not in _SUGGESTED:
+            raise ValueError(f"must hold {', '.join(_SUGGESTED)} alone; requests say {name}")
+    return found
+
+
 def host_port(value: object) -> str:
     found = text(value)
     host, colon, port = found.rpartition(":")
@@ -217,10 +276,13 @@ def cluster_address(value: object) -> str:
     return found
 
 
-def one_of(*names: str) -> Parser:
+def one_of(*names: str, also: Mapping[str, str] = _NO_WORDS) -> Parser:
+    """`also`: other words for some of them."""
+
     def parse(value: object) -> str:
-        if value not in names:
+        found = also.get(value, value) if isinstance(value, str) else value
+        if found not in names:
             raise ValueError(f"must be one of {', '.join(names)}")
-        return str(value)
+        return str(found)
 
     return parse

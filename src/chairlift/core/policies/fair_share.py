@@ -56,6 +56,10 @@ class FairShare(Policy):
         self._queues[user][view.id] = None
 
     def first(self, now: float) -> RequestId | None:
+        user = self._first_user()
+        return None if user is None else next(iter(self._queues[user]))
+
+    def _first_user(self) -> str | None:
         while self._heap:
             served, user = self._heap[0]
             if user not in self._queues:
@@ -65,7 +69,7 @@ class FairShare(Policy):
                 heapq.heapreplace(self._heap, (self._served[user], user))
             else:
                 self._floor = served
-                return next(iter(self._queues[user]))
+                return user
         return None
 
     def remove(self, view: RequestView) -> None:
@@ -114,14 +118,39 @@ class FairShare(Policy):
 
 
 class InTurn(FairShare):
-    """Each body (`Attributes.group`) in the place of a user, with the weight of its user's key: one with many inputs
-    does not hold up those with few. Requests of one body are served in order."""
+    """Users in turn, and of one user its bodies (`Attributes.group`): one with many inputs holds up neither those of
+    other users nor its own with few. Requests of one body are served in order."""
 
     skips_steady = True
 
-    def owner(self, view: RequestView) -> str:
-        attributes = view.request.attributes
-        return attributes.group or attributes.user
+    def __init__(self, prompt: float = 1.0, output: float = 2.0) -> None:
+        super().__init__(prompt, output)
+        self._bodies: dict[str, _Bodies] = {}  # of users with waiting requests
 
-    def served_elsewhere(self, services: Sequence[Service]) -> None:
-        """Nothing: a body is in one replica."""
+    def push(self, view: RequestView, now: float) -> None:
+        super().push(view, now)
+        self._bodies.setdefault(self.owner(view), _Bodies()).push(view, now)
+
+    def first(self, now: float) -> RequestId | None:
+        user = self._first_user()
+        return None if user is None else self._bodies[user].first(now)
+
+    def remove(self, view: RequestView) -> None:
+        super().remove(view)
+        user = self.owner(view)
+        self._bodies[user].remove(view)
+        if user not in self._queues:
+            del self._bodies[user]
+
+    def served(self, view: RequestView, num_prompt: int, num_output: int) -> None:
+        super().served(view, num_prompt, num_output)
+        bodies = self._bodies.get(self.owner(view))
+        if bodies is not None:
+            bodies.served(view, num_prompt, num_output)
+
+
+class _Bodies(FairShare):
+    """Of one user."""
+
+    def owner(self, view: RequestView) -> str:
+        return view.request.attributes.group

@@ -119,6 +119,14 @@ class BlockPool:
                 del self._cached[page]
                 self._blank.append(page)
 
+    def forget(self) -> bool:
+        """Makes every free block blank; whether the index is empty, as it is when no table lists a block of it."""
+        while self._cached:
+            block, _ = self._cached.popitem(last=False)
+            self._overwrite(block)
+            self._blank.append(block)
+        return not self._index
+
     def num_silent(self, count: int) -> int:
         """How many of the next `count` blocks can be taken before one that `news` would tell of."""
         if self.news is None:

@@ -49,6 +49,8 @@ class RequestWriter:
         return {target.model: target.request(prompt, first) for target in (self._base, *self._targets)}
 
     def _planned(self, item: Item, index: int, prompt: Prompt) -> PreparedRequest:
+        if item.n > 1 or item.beam_width:
+            raise InvalidConfig(f"request {index + 1} of the workload has n or beam_width, which only `simulate` takes")
         request = self._targets[index % len(self._targets)].request(prompt, item)
         return PreparedRequest(index, item.arrival_s, item.prompt_tokens, item.output_tokens, request)
 

@@ -15,15 +15,15 @@
 A decode with drafts costs as much as a prompt chunk of as many tokens that samples at each of them. Where max_row_pairs
 is set, prompt chunks of no more pairs are computed row by row: each of their tokens reads its context as a decode does,
 so they count as decodes there. Where min_prompt_rows is set, the runner pads each prompt chunk to so many tokens. Where
-there are rungs, it pads the rows of a step to the next of them. A step without rows only moves slots out, for requests
-that leave.
+there are rungs, it pads the rows of a step to the next of them; where it pads slots, to those of the run. A step
+without rows only moves slots out, for requests that leave.
 
 Knows nothing of clocks, devices or files.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from chairlift.core.plan import StepPlan
@@ -94,6 +94,10 @@ class CostModel:
     max_row_pairs: int = 0  # tokens x context of the longest chunk that is computed row by row
     min_prompt_rows: int = 0  # tokens that shorter prompt chunks are padded to
     rungs: tuple[int, ...] = ()  # rows that steps are padded to, rising; more than the last are not padded
+    pads_slots: bool = False  # steps of decodes compute all slots, empty ones too: they are the only rung
+
+    def of_slots(self, num_slots: int) -> "CostModel":
+        return replace(self, rungs=(num_slots,)) if self.pads_slots else self
 
     def seconds(self, shape: StepShape) -> float:
         if not shape.num_rows:

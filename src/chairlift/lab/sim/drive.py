@@ -13,6 +13,7 @@ from chairlift.core.ports import Clock
 from chairlift.core.request import Request
 from chairlift.lab.sim.frontends import Arriving, Frontends
 from chairlift.lab.sim.skip_ahead import SkipAhead
+from chairlift.lab.workload.requests import samples_of
 
 
 class WaitingClock(Clock, Protocol):
@@ -79,7 +80,7 @@ class _Feed:
             len(live) < concurrency if concurrency else self.next_at <= self._clock.now()
         ):
             seen_at = self._clock.now() if concurrency else self._following.at
-            arrive(self._engine, (self._following.request,), seen_at)
+            arrive(self._engine, samples_of(self._following.request), seen_at)
             self._following = next(self._seen, None)
 
 

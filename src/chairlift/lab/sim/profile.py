@@ -171,7 +171,10 @@ def _cost(known: Fields) -> CostModel:
         linear.append((entry[0], seconds))
     rates = {rate: known.number(rate, 0.0) for rate in _RATES}
     pairs, rows = (round(known.number(count, 0.0)) for count in ("max_row_pairs", "min_prompt_rows"))
-    return CostModel(linear=tuple(linear), max_row_pairs=pairs, min_prompt_rows=rows, rungs=_rungs(known), **rates)
+    return CostModel(
+        linear=tuple(linear), max_row_pairs=pairs, min_prompt_rows=rows, rungs=_rungs(known),
+        pads_slots=known.flag("pads_slots", False), **rates,
+    )  # fmt: skip
 
 
 def _rungs(known: Fields) -> tuple[int, ...]:

@@ -105,5 +105,6 @@ def run(
         if trace is not None:
             recorder = Recorder(trace, scheduler, rules, profile.model, "virtual", profile.depth, delay_s)
             observer = Observers(timeline, files.enter_context(closing(recorder)))
-        simulate(arriving, scheduler, profile.cost, observer, concurrency, profile.depth, watch, frontends=frontends)
+        cost = profile.cost.of_slots(limits.max_running)
+        simulate(arriving, scheduler, cost, observer, concurrency, profile.depth, watch, frontends=frontends)
     return timeline.report(slo)

@@ -8,9 +8,12 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
+from chairlift.core.ids import RequestId
 from chairlift.core.plan import Sampled, StepPlan, StepResult
 from chairlift.core.request import Request
+from chairlift.core.score import TokenScore
 from chairlift.lab.sim.cost import CostModel, shape_of
 
 
@@ -62,6 +65,8 @@ class SimRunner:
         self._block_size = block_size
         self._clock = clock
         self._drafts = drafts
+        self._has_searches = False
+        self._rng = random.Random("offers")
         self._ready = 0.0  # when all submitted plans are done
         self._results: deque[tuple[float, StepResult]] = deque()
 
@@ -69,10 +74,21 @@ class SimRunner:
         shape = shape_of(plan, self._block_size, self._cost.max_row_pairs, self._cost.min_prompt_rows)
         self._clock.advance_to(self._clock.now() + self._cost.begin_s(shape.num_rows))
         self._ready = max(self._ready, self._clock.now()) + self._cost.seconds(shape)
-        result = StepResult(plan.step, [TOKEN] * shape.num_samples)
+        result = StepResult(plan.step, [TOKEN] * shape.num_samples, self._offers(plan))
         if self._drafts is not None:
             result = _with_drafts(plan, self._drafts)
         self._results.append((self._ready, result))
+
+    def _offers(self, plan: StepPlan) -> dict[RequestId, TokenScore]:
+        """Of the members of beam searches: candidates, each about e times as likely as the next."""
+        found: dict[RequestId, TokenScore] = {}
+        if any(chunk.request.params.beam_width for chunk in plan.chunks[plan.num_decodes :]):
+            self._has_searches = True
+        for chunk in plan.chunks if self._has_searches else ():
+            for request in chunk.samples if chunk.request.params.beam_width else ():
+                logprobs = accumulate(-self._rng.expovariate(1.0) for _ in range(request.params.logprobs or 0))
+                found[request.id] = TokenScore(TOKEN, 0.0, 0.0, 1, tuple(enumerate(logprobs)))
+        return found
 
     def collect(self) -> StepResult:
         ready, result = self._results.popleft()

@@ -39,7 +39,7 @@ def make_fleet(
         make,
         settings.replicas,
         make_router(settings.router),
-        profile.cost,
+        profile.cost.of_slots(limits.max_running),
         profile.depth,
         seed,
         changes,

@@ -91,7 +91,8 @@ class Evaluator:
         concurrency = self._arrivals.concurrency
         try:
             if settings.replicas == 1:
-                simulate(self._arriving, scheduler, profile.cost, timeline, concurrency, profile.depth, watch)
+                cost = profile.cost.of_slots(limits.max_running)
+                simulate(self._arriving, scheduler, cost, timeline, concurrency, profile.depth, watch)
             else:
                 fleet = make_fleet(settings, profile, limits, work.seed, timeline=timeline)
                 fleet.run(self._arriving, concurrency, watch)

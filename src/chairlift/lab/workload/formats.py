@@ -18,6 +18,7 @@ prompts           prompt (a text) or messages (a chat), output_tokens or max_tok
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from chairlift.core.attributes import Attributes
 from chairlift.lab.workload.item import Item, PromptEncoder
@@ -44,7 +45,13 @@ def _of_lengths(row: Row, _: LoadEncoder) -> Item:
         arrival_s=seconds(row, "arrival_s") or 0.0,
         hash_ids=hash_ids(row, prompt_tokens),
         attributes=attributes(row),
+        **_answers(row),
     )
+
+
+def _answers(row: Row) -> dict[str, Any]:
+    """How many, and by how wide a search."""
+    return {key: length(row, key) for key in ("n", "beam_width") if row.get(key) is not None}
 
 
 def attributes(row: Row) -> Attributes:
@@ -146,6 +153,7 @@ def _own(row: Row, load_encoder: LoadEncoder) -> Item:
         output_tokens=_output_tokens(row, load_encoder),
         arrival_s=seconds(row, "arrival_s") or 0.0,
         attributes=attributes(row),
+        **_answers(row),
         prompt=prompt,
         tokens=tokens,
     )

@@ -20,6 +20,8 @@ class Item:
     hash_ids: tuple[int, ...] = ()  # one per `hash_block` prompt tokens: equal ids are equal tokens; (): nothing shared
     hash_block: float = HASH_BLOCK  # smaller than in the file where lengths are divided, then perhaps a fraction
     attributes: Attributes = NO_ATTRIBUTES
+    n: int = 1  # answers to the prompt
+    beam_width: int = 0  # of a search; 0: they are sampled
     prompt: str | tuple[Message, ...] | None = None  # the text or the chat; None: synthetic
     tokens: tuple[int, ...] = ()  # of a written prompt, `prompt_tokens` of them
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from chairlift.config.extras import not_installed
 from chairlift.core.errors import ChairliftError, InvalidConfig
+from chairlift.telemetry.log_lines import flush_log
 
 ReportReady = Callable[[Any], None]  # called once, with what the parent should know
 Main = Callable[..., None]  # main(report, *args)
@@ -165,6 +166,7 @@ def on_parents_end(call: Callable[[], None]) -> None:
         try:
             call()
         finally:
+            flush_log()
             os._exit(1)
 
     threading.Thread(target=run, daemon=True).start()

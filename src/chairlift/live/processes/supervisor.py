@@ -1,9 +1,9 @@
 """The supervisor: starts and watches one engine, or several replicas, some front ends, and helpers of them.
 
 Always: when this process ends, the others end too. A process that dies after all were ready is started again, the
-engine also while the server drains; an engine that hangs is killed and counts as crashed. A process that cannot start,
-or keeps dying without progress, ends the server. On a stop signal front ends finish their requests; on a second one, or
-while starting, all end at once. Knows nothing of what the processes do.
+engine also while the server drains; an engine or a front end that hangs is killed and counts as crashed. A process that
+cannot start, or keeps dying without progress, ends the server. On a stop signal front ends finish their requests; on a
+second one, or while starting, all end at once. Knows nothing of what the processes do.
 """
 
 import math
@@ -47,23 +47,30 @@ class Deaths:
             raise ChairliftError(f"the {name} died {MAX_DEATHS} times in a row without any progress; giving up")
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A process to keep: how it is started, and what shows that it does not hang."""
+
+    start: Callable[[], Child]
+    beat: Callable[[], int] = lambda: 0
+    timeout_s: float = 0.0  # once ready it is killed when its beat does not change for these seconds; 0: never
+
+
 @dataclass
 class Supervisor:
-    starts: list[Callable[[], Child]]  # the engines first, then helpers, then front ends
+    kept: list[Watched]  # the engines first, then helpers, then front ends
     progress: Callable[[int], int]  # grows while that engine makes tokens
     clear_up: Callable[[int], int]  # after a dead front end, by index, before its restart; how many requests it had
     on_engine_death: Callable[[int, bool], None]  # before its restart: whether it was killed from outside
-    engine_beat: Callable[[int], int]
-    engine_timeout: float  # a ready engine whose beat does not change for these seconds is killed; 0: never
     drain_timeout: Callable[[], float | None] = lambda: None  # seconds for draining front ends, and a moment
     num_engines: int = 1
     num_helpers: int = 0  # that end with the engines
 
     def __post_init__(self) -> None:
-        self._heartbeats = [Heartbeat() for _ in range(self.num_engines)]
-        self._children: list[Child] = []  # in the order of `starts`
-        self._reports: list[Any] = [None] * len(self.starts)  # in the same order
-        self._deaths = [Deaths() for _ in self.starts]
+        self._heartbeats = [Heartbeat() for _ in self.kept]
+        self._children: list[Child] = []  # in the order of `kept`
+        self._reports: list[Any] = [None] * len(self.kept)  # in the same order
+        self._deaths = [Deaths() for _ in self.kept]
         self._is_serving = False  # all have been ready
         self._is_starting = False  # a process that is not among the children yet
         self._is_stopping = False
@@ -72,7 +79,7 @@ class Supervisor:
         self._is_ending = False
 
     def run(self, say: Say, on_ready: Callable[[Sequence[Any]], None], told: Sequence[int] = ()) -> int:
-        """Until a signal comes; the exit code. `on_ready` gets all reports, in the order of `starts`. `told`: signals
+        """Until a signal comes; the exit code. `on_ready` gets all reports, in the order of `kept`. `told`: signals
         that came before this call."""
         on_signals(self._stop)
         try:
@@ -89,7 +96,7 @@ class Supervisor:
         return 0
 
     def _serve(self, say: Say, on_ready: Callable[[Sequence[Any]], None]) -> None:
-        for index in range(len(self.starts)):
+        for index in range(len(self.kept)):
             self._start(index)
         self._wait_ready()
         self._is_serving = True
@@ -114,7 +121,7 @@ class Supervisor:
 
     def _start(self, index: int) -> None:
         self._is_starting = True
-        self._children[index : index + 1] = [self.starts[index]()]
+        self._children[index : index + 1] = [self.kept[index].start()]
         self._is_starting = False
         if self._is_urgent and not self._is_ending:
             self._is_ending = True
@@ -146,11 +153,10 @@ class Supervisor:
         self._look_for_hang()
 
     def _look_for_hang(self) -> None:
-        for index, heartbeat in enumerate(self._heartbeats):
-            engine = self._children[index]
-            silent_s = heartbeat.look(self.engine_beat(index) if engine.is_ready else None, time.monotonic())
-            if self.engine_timeout and silent_s >= self.engine_timeout:
-                engine.end_hang(silent_s)
+        for child, watched, heartbeat in zip(self._children, self.kept, self._heartbeats, strict=True):
+            silent_s = heartbeat.look(watched.beat() if child.is_ready else None, time.monotonic())
+            if watched.timeout_s and silent_s >= watched.timeout_s:
+                child.end_hang(silent_s)
 
     def _welcome(self, child: Child, say: Say) -> None:
         try:
@@ -168,7 +174,10 @@ class Supervisor:
         index = self._children.index(child)
         is_engine, is_front_end = index < self.num_engines, index >= self._num_lasting
         if self._is_stopping and is_front_end:
-            del self._children[index], self.starts[index], self._deaths[index]  # it has finished
+            if child.hung_s:
+                say(f"the {child.name} died ({child.describe_end()})")
+            for each in (self._children, self.kept, self._heartbeats, self._deaths):
+                del each[index]  # it has finished
             return
         lost = self.clear_up(index - self._num_lasting) if is_front_end else 0
         requests = f" with {lost} request{'s' if lost > 1 else ''} in flight" if lost else ""

@@ -5,10 +5,10 @@ written whole, so a sum may be a moment old but never torn. Read-and-change need
 
     num_rows | secret | row 0 | row 1 | ... | the marks (service_rate.py)
 
-    a row: one number for each of Count | connections by address, and requests by adapter
+    a row: one number for each of Count | connections by address, requests by adapter, and waiting ones by key
 
-These are counted in a count-min sketch: an address or adapter has two slots by a keyed hash, others may share one of
-them, and the count is the lesser of the two: never too low, and too high for one pair in millions.
+These are counted in a count-min sketch: an address, adapter or key has two slots by a keyed hash, others may share one
+of them, and the count is the lesser of the two: never too low, and too high for one pair in millions.
 """
 
 import hashlib
@@ -42,6 +42,7 @@ class Count(IntEnum):
     ABORTED = 11  # by the client, or when told to stop
     OVERLOADED = 12  # refused with 429
     REJECTED = 13  # refused otherwise
+    BEAT_NS = 14  # when this front end's event loop last turned, by the machine's monotonic clock
 
 
 _ROW_WIDTH = len(Count) + 2 * _NUM_SLOTS
@@ -85,6 +86,10 @@ class Counts(LockedFile):
     def least(self, count: Count) -> int:
         return min(self._of_all(count))
 
+    def beat_of(self, row: int) -> int:
+        """Changes while that front end's event loop turns."""
+        return self._numbers[_start(row) + Count.BEAT_NS]
+
     def clear(self, row: int) -> int:
         """Clears what a dead front end had open; returns how many requests those were."""
         with self.locked():
@@ -94,7 +99,7 @@ class Counts(LockedFile):
         return num_open
 
     def add_from(self, address: str, amount: int) -> None:
-        """Counts connections of an address, or requests of an adapter; under the lock if the total was read before."""
+        """Counts what an address, an adapter or a key has; under the lock if the total was read before."""
         for slot in self._slots(address):
             self._numbers[self._own + slot] += amount
 

@@ -3,13 +3,15 @@
 Always: every front end knows how many requests run and wait, also when none is its own. Sleeps in the socket when idle,
 and while a step runs until the next is to be planned.
 A front end's death is noticed at the next write to it, or when another takes its name; its requests are ended.
-A message that cannot be read is dropped.
+A message that cannot be read is dropped. A request whose abort has come as well is never begun.
 """
 
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 import zmq
@@ -30,6 +32,7 @@ from chairlift.telemetry.watch.view import View
 PREPARE_AFTER_S = 0.1  # without requests: a part cannot be interrupted, and traffic has short gaps
 TIDY_AFTER_S = 1.0
 TAKE_S = 0.01  # for which a burst of messages may hold up a step
+_MAX_INBOX, _MAX_ABORT_BYTES = 65_536, 64
 _log = logging.getLogger(__name__)
 
 
@@ -64,6 +67,7 @@ class EngineProcess:
         self._info = info
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(messages.ToEngine)
+        self._aborts = msgspec.msgpack.Decoder(messages.Abort)
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         for option in (zmq.ROUTER_MANDATORY, zmq.ROUTER_HANDOVER):
             self._socket.setsockopt(option, 1)
@@ -73,6 +77,8 @@ class EngineProcess:
         if public is not None:
             public[1].listen(self._socket, public[0], "--address HOST:PORT")
         self._num_unread = 0  # messages
+        self._inbox: deque[tuple[FrontEnd, bytes]] = deque()  # messages that have come and were not heard yet
+        self._aborted: set[tuple[FrontEnd, int]] = set()  # keys of requests whose aborts are among them
         self._poller: zmq.Poller | None = None
         wakers = [each.woken for each in (switchboard.moves, switchboard.reading) if each is not None]
         if wakers:
@@ -192,19 +198,31 @@ class EngineProcess:
         """All messages; once there is something to compute, those that come until the next step is to be planned, or
         for `TAKE_S` if that is longer. Waits so long for the first. Pieces and adapters are the next step's to take."""
         engine, until = self._switchboard.engine, math.inf
-        while self._socket.poll(timeout_ms):
-            front_end, *parts = self._socket.recv_multipart()
+        while self._collect(timeout_ms):
             timeout_ms = 0
-            self._hear(front_end, parts)
+            self._hear(*self._inbox.popleft())
             if self._switchboard.has_work:
                 now = engine.clock.now()
                 until = min(until, now + TAKE_S)
                 if now >= until and now >= engine.plan_at:
                     return
 
-    def _hear(self, front_end: FrontEnd, parts: list[bytes]) -> None:
+    def _collect(self, timeout_ms: int) -> bool:
+        """Moves what has come to the inbox; whether there is something. Aborts are short, and known ahead."""
+        while len(self._inbox) < _MAX_INBOX and self._socket.poll(0 if self._inbox else timeout_ms):
+            front_end, *parts = self._socket.recv_multipart()
+            said = parts[0] if len(parts) == 1 else b""
+            self._inbox.append((front_end, said))
+            if len(said) <= _MAX_ABORT_BYTES:
+                with suppress(msgspec.MsgspecError):
+                    abort = self._aborts.decode(said)
+                    if abort.sample is None:
+                        self._aborted.add((front_end, abort.key))
+        return bool(self._inbox)
+
+    def _hear(self, front_end: FrontEnd, said: bytes) -> None:
         try:
-            message = self._decoder.decode(parts[0] if len(parts) == 1 else b"")
+            message = self._decoder.decode(said)
         except msgspec.MsgspecError as error:
             self._num_unread += 1
             _log.warning(
@@ -216,8 +234,10 @@ class EngineProcess:
             self._taken[front_end] = self._taken.get(front_end, 0) + 1
             if self._counting is not None and message.outputs is not None:
                 self._counting.moved_in()
-            self._switchboard.submit(front_end, message)
+            if (front_end, message.key) not in self._aborted:
+                self._switchboard.submit(front_end, message)
         elif isinstance(message, messages.Abort):
+            self._aborted.discard((front_end, message.key))
             self._switchboard.abort(front_end, message)
         elif isinstance(message, messages.Move):
             if not self._switchboard.move(front_end, message):
@@ -253,7 +273,7 @@ class EngineProcess:
     def _is_woken(self, timeout_ms: int | None = 0) -> bool:
         """By a message, a piece that was copied or an adapter that was read; waits so long for one, for ever if
         None."""
-        return bool((self._poller or self._socket).poll(timeout_ms))
+        return bool(self._inbox or (self._poller or self._socket).poll(timeout_ms))
 
     def _welcome(self, front_end: FrontEnd) -> None:
         self._told[front_end], self._taken[front_end] = (0, 0, 0), 0

@@ -17,8 +17,13 @@ from chairlift.live.recovery.quarantine import Suspicion
 from chairlift.live.wire import messages
 from chairlift.live.wire.messages import Output, Submit
 
-MAX_HELD = 2**20  # outputs held for slow clients in one front end, some 160 MB at most
+MAX_HELD = 2**20  # outputs held for slow clients in one front end, and scores in them: some 160 MB at most
 _PROVEN = "this request ended the engine {}, each time with nothing else in flight; it is not tried again"
+
+
+def _size(output: Output) -> int:
+    scores = (output.score,) if output.prompt_scores is None else output.prompt_scores
+    return 1 + sum(len(score.top) for score in scores if score is not None)
 
 
 class TooSlow(ChairliftError):
@@ -99,8 +104,9 @@ class Generation:
         """Hands out what was held; the listener may hold it again meanwhile."""
         self._is_held = False
         while self._held and not self._is_held:
-            self._client.num_held -= 1
-            self._hand_out(self._held.popleft())
+            output = self._held.popleft()
+            self._client.num_held -= _size(output)
+            self._hand_out(output)
         if self._lost is not None and not self._is_held:
             self._fail(self._lost)
 
@@ -118,7 +124,7 @@ class Generation:
         if not self._is_held:
             self._hand_out(output)
         elif self._client.num_held < MAX_HELD:
-            self._client.num_held += 1
+            self._client.num_held += _size(output)
             self._held.append(output)
         else:
             self.abort()
@@ -211,7 +217,7 @@ class Generation:
             self._listener.fail(error)
 
     def _drop_held(self) -> None:
-        self._client.num_held -= len(self._held)
+        self._client.num_held -= sum(map(_size, self._held))
         self._held.clear()
 
     def _close(self, sample: int) -> None:

@@ -30,6 +30,7 @@ from chairlift.core.events import (
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered, room_after
 from chairlift.core.request import FinishReason, Request, resume
+from chairlift.core.structured import NO_FURTHER
 from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.moving.moves import Moves
 from chairlift.live.wire.messages import Abort, Move, Output, Submit, resumed, with_scored_prompt
@@ -247,7 +248,9 @@ class Switchboard:
             if event.finish is FinishReason.ERROR:
                 _log.warning("request %s failed: %s", recipient.name, event.message)
             self._forget(event.request)
-            return Output(recipient.key, recipient.sample, None, event.finish.value, error=event.message)
+            field = "structured_outputs" if event.message.startswith(NO_FURTHER) else None
+            ended = Output(recipient.key, recipient.sample, None, event.finish.value, error=event.message)
+            return replace_fields(ended, error_field=field)
         return None
 
     def _end(self, request: RequestId, has_moved: bool = False) -> None:

@@ -58,6 +58,8 @@ class FusesGate(Protocol):
 
 
 class CudaWeight:
+    """A matrix of 16 bits. Which kernels take few rows is known once `choose_kernels` has tried them."""
+
     def __init__(self, matrix: Tensor, bias: Tensor | None, hopper: Hopper) -> None:
         self.matrix = matrix.contiguous()
         self.bias = bias

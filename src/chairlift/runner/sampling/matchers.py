@@ -1,4 +1,4 @@
-"""Matchers: which tokens may come next in answers that are held to a shape, as rows of bits.
+"""Matchers: which tokens may come next in answers that are held to a shape, or to some tokens, as rows of bits.
 
 Always: a matcher's state follows from its request's shape and output tokens alone. So matchers are a cache: one that is
 gone after a preemption, a swap or an engine's death is made again from the plan. A shape that takes too much work fails
@@ -10,6 +10,7 @@ its own request. Knows nothing of logits or devices.
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
 from chairlift.core.request import Request
-from chairlift.core.structured import Structured
+from chairlift.core.structured import NO_FURTHER, Structured
 from chairlift.text.structured.grammar import matcher_of
 
 _MAX_GRAMMARS = 256  # that are kept ready for further requests with the same shape
@@ -79,12 +80,14 @@ class Matchers:
         for index, (request, output) in enumerate(rows):
             on_mask()
             try:
+                if request.params.structured_outputs is None:
+                    continue
                 if request.id == last:
                     matcher = _after_drafts(matchers[-1][0], rows[index - 1][1], output)
                 else:
                     matcher = self._follow(request, output)
             except InvalidRequest as error:
-                masks.failed[index] = str(error)
+                masks.failed[index] = error.message if error.message.startswith(NO_FURTHER) else str(error)
                 continue
             last = request.id
             matchers.append((matcher, index))
@@ -92,6 +95,9 @@ class Matchers:
             on_mask()
             self._fill(masks.words, matchers[first : first + _GROUP])
         masks.failed.update({index: _fault(matcher) for matcher, index in matchers if matcher.is_error()})
+        for index, (request, output) in enumerate(rows):
+            if index not in masks.failed and not _leave(masks.words[index], request, output):
+                masks.failed[index] = "allowed_token_ids, bad_words and min_tokens leave no token that may come here"
         masks.words[list(masks.failed)] = _ANY
         return masks
 
@@ -140,6 +146,37 @@ class Matchers:
         return matcher
 
 
+def _leave(words: NDArray[np.int32], request: Request, output: Sequence[int]) -> bool:
+    """Takes out what the request's lists leave out; whether any token is left."""
+    params = request.params
+    if params.allowed_token_ids is None and not params.banned:
+        return True
+    words &= _kept(params.allowed_token_ids, params.banned, len(words))
+    for tokens in params.banned:
+        before = len(output) - len(tokens) + 1
+        if len(tokens) > 1 and before >= 0 and tuple(output[before:]) == tokens[:-1]:
+            words[tokens[-1] // 32] &= ~_bit(tokens[-1])
+    if len(output) >= params.min_tokens:
+        return bool(words.any())
+    left = words.copy()
+    for token in request.stop_ids:
+        left[token // 32] &= ~_bit(token)
+    return bool(left.any())
+
+
+def _bit(token: int) -> np.int32:
+    return np.uint32(1 << token % 32).astype(np.int32)
+
+
+@lru_cache(maxsize=64)
+def _kept(allowed: tuple[int, ...] | None, banned: tuple[tuple[int, ...], ...], num_words: int) -> NDArray[np.int32]:
+    """That hold wherever the answer is: what is allowed, without single tokens that are banned."""
+    bits = np.full(32 * num_words, allowed is None)
+    bits[list(allowed or ())] = True
+    bits[[tokens[0] for tokens in banned if len(tokens) == 1]] = False
+    return np.packbits(bits, bitorder="little").view(np.int32)
+
+
 def _after_drafts(matcher: LLMatcher, before: Sequence[int], output: Sequence[int]) -> LLMatcher:
     """The state after some more tokens, drafts that may be wrong: then no later row counts, and its mask may be any."""
     further = matcher.deep_copy()
@@ -148,4 +185,4 @@ def _after_drafts(matcher: LLMatcher, before: Sequence[int], output: Sequence[in
 
 
 def _fault(matcher: LLMatcher) -> str:
-    return f"the answer cannot be held to its shape any further: {matcher.get_error().splitlines()[0]}"
+    return f"{NO_FURTHER}: {matcher.get_error().splitlines()[0]}"

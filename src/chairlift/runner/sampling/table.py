@@ -33,7 +33,7 @@ IS_PENALISED = 8
 IS_BIASED = 16
 IS_HELD = 32  # may not stop before a minimum length
 IS_SCORED = 64
-IS_STRUCTURED = 128  # held to a shape
+IS_MASKED = 128  # held to a shape, or to some tokens
 
 Samples = NDArray[np.void]  # of SAMPLE
 SAMPLE = np.dtype(
@@ -98,11 +98,10 @@ class SamplingTable:
 def _kind(request: Request) -> int:
     params = request.params
     is_held = bool(params.min_tokens and request.stop_ids)
-    is_structured = params.structured_outputs is not None
-    is_shaped = is_held or bool(params.logit_bias) or params.has_penalties or is_structured
+    is_shaped = is_held or bool(params.logit_bias) or params.has_penalties or params.is_masked
     kind = IS_CHOSEN * (is_shaped or not params.is_greedy) + IS_PENALISED * params.has_penalties
     kind += IS_BIASED * bool(params.logit_bias) + IS_HELD * is_held + IS_SCORED * (params.logprobs is not None)
-    kind += IS_STRUCTURED * is_structured
+    kind += IS_MASKED * params.is_masked
     is_slow = any(getattr(params, name) != neutral for name, neutral in FILTERS.items() if name not in FAST)
     return kind if params.is_greedy else kind + IS_FILTERED * params.is_filtered + IS_SLOW * is_slow
 

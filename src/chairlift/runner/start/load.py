@@ -177,5 +177,7 @@ def _gpu_memory(settings: Settings, device: torch.device) -> GpuMemory | None:
     if device.type == "cuda":
         return GpuMemory(device, settings.memory or SHARE)
     if settings.memory is not None:
-        _log.warning("memory %g is a share of a GPU's and means nothing on a CPU; see --kv-memory", settings.memory)
+        _log.warning(
+            "--memory %g is a fraction of a GPU's memory and is ignored on a CPU; use --kv-memory SIZE", settings.memory
+        )
     return None

@@ -26,7 +26,7 @@ from chairlift.runner.model import Model, nothing
 from chairlift.runner.ops import Batch
 from chairlift.runner.sampling.matchers import NO_MATCHERS, Masks, Matchers
 from chairlift.runner.sampling.scores import prompt_targets
-from chairlift.runner.sampling.table import IS_STRUCTURED, BatchTable, Samples
+from chairlift.runner.sampling.table import IS_MASKED, BatchTable, Samples
 from chairlift.runner.torch.batching import batch_of, known_tokens
 from chairlift.runner.torch.step_result import make_step_result, score_prompts
 
@@ -123,7 +123,7 @@ class TorchRunner:
         lengths: Sequence[int],
     ) -> tuple[list[int], Masks] | None:  # fmt: skip
         """The rows that are held to a shape, with the tokens that may come there."""
-        held = np.flatnonzero(samples["kind"] & IS_STRUCTURED).tolist()
+        held = np.flatnonzero(samples["kind"] & IS_MASKED).tolist()
         if not held:
             return None
         if self._matchers is None:

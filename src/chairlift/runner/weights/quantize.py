@@ -37,6 +37,7 @@ def pick_quantize(name: str, dtype_name: str, kernels: str, config: ModelConfig)
 
 
 def pick_weight_format(quantize: str, kernels: str, dtype: torch.dtype, config: ModelConfig, ops: Ops) -> WeightFormat:
+    """How matrices are kept; one that the format says nothing of becomes what `ops.weight` makes of it."""
     if quantize == "fp8":
         return WeightFormat(layers=_fp8_weight(kernels, dtype, config))
     if quantize in ("int8", "int4"):

@@ -27,7 +27,7 @@ def check_access(settings: Settings) -> list[str]:
                 "the first must be a certificate in PEM, the other its private key"
             ) from None
     if settings.admin_port is not None and settings.admin_key is None and not is_loopback(settings.admin_host):
-        raise InvalidConfig(f"admin_host {settings.admin_host} can be reached from elsewhere: set admin_key too")
+        raise InvalidConfig(f"--admin-host {settings.admin_host} can be reached from elsewhere: set --admin-key too")
     return list(_warnings(settings, keys))
 
 

@@ -16,28 +16,19 @@ import time
 from starlette.requests import Request
 from starlette.types import Scope
 
-from chairlift.core.errors import InvalidRequest
 from chairlift.live.shared_memory.counts import Count
 from chairlift.server.admission.bounds import Load
+from chairlift.server.admission.cost import MAX_CONTAINERS, MAX_STRINGS, MAX_VALUES, check_count
 from chairlift.server.admission.rejected import Overloaded
-
-MAX_VALUES = 2**20  # numbers, for the most part: the token ids of all prompts
-MAX_CONTAINERS = 65_536  # lists and objects
-MAX_STRINGS = 65_536
 
 
 def check_values(body: bytes | bytearray) -> None:
     """Raises `InvalidRequest`; invalid JSON is left to the decoder."""
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body  # quotes that end nothing
-    _check("strings", plain.count(b'"') // 2, MAX_STRINGS)
+    check_count("body", "strings", plain.count(b'"') // 2, MAX_STRINGS)
     outside = b"".join(plain.split(b'"')[::2])
-    _check("lists and objects", outside.count(b"[") + outside.count(b"{"), MAX_CONTAINERS)
-    _check("values", outside.count(b","), MAX_VALUES)
-
-
-def _check(what: str, count: int, most: int) -> None:
-    if count > most:
-        raise InvalidRequest("body", f"must hold at most {most} {what}, got {count}; send less in a request")
+    check_count("body", "lists and objects", outside.count(b"[") + outside.count(b"{"), MAX_CONTAINERS)
+    check_count("body", "values", outside.count(b","), MAX_VALUES)
 
 
 SMALL = 64 * 1024

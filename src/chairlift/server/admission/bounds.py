@@ -2,7 +2,8 @@
 
 Always: a request counts as waiting from its admission until its first token, in memory that all front ends share, so a
 bound holds whichever of them answers and a refusal never waits for the engine. An empty queue accepts a request of any
-size; otherwise large ones could never run.
+size; otherwise large ones could never run. A full one accepts requests of a key that waits for less than its share, of
+any size too: what others have queued closes it to none.
 """
 
 import asyncio
@@ -49,32 +50,49 @@ class Load:
             if wait_s:
                 raise _used_up(key, wait_s)
         waiting, tokens = self._waiting()
-        if waiting >= self.settings.max_waiting or tokens >= self.settings.max_waiting_tokens:
+        is_full = waiting >= self.settings.max_waiting or tokens >= self.settings.max_waiting_tokens
+        if is_full and not self._is_below_share(key):
             raise self._full(waiting, tokens)
 
-    def take(self, demands: Sequence[Demand], limit: AdapterLimit | None = None) -> "list[Reservation]":
+    def take(
+        self, demands: Sequence[Demand], limit: AdapterLimit | None = None, key: ApiKey | None = None
+    ) -> "list[Reservation]":
         """Reserves for all prompts of a request, or raises `Overloaded` and reserves nothing. `limit`: of its
         adapter."""
         mark(self.counts, time.monotonic())
         num_samples, num_tokens = (sum(column) for column in zip(*demands, strict=True))
         with self.counts.locked():
-            waiting, tokens = self._waiting()
-            is_full = waiting > 0 and (
-                waiting + num_samples > self.settings.max_waiting
-                or tokens + num_tokens > self.settings.max_waiting_tokens
-            )
-            bucket = ""
-            if not is_full:
-                bucket = self._take_places(limit, num_samples)
-                self.counts.add(Count.WAITING, num_samples)
-                self.counts.add(Count.WAITING_TOKENS, num_tokens)
-                self.counts.add(Count.OPEN, 1)
-        if is_full:
-            raise self._full(waiting, tokens)
+            self._check_room(key, num_samples, num_tokens)
+            bucket = self._take_places(limit, num_samples)
+            self.counts.add(Count.OPEN, 1)
+            self.add_waiting(key, num_samples, num_tokens)
         # They end together, so the first stands for the request.
-        reservations = [Reservation(self, *each, not index, bucket) for index, each in enumerate(demands)]
+        reservations = [Reservation(self, *each, not index, bucket, key) for index, each in enumerate(demands)]
         self.open.update(dict.fromkeys(reservations))
         return reservations
+
+    def add_waiting(self, key: ApiKey | None, num_samples: int, num_tokens: int) -> None:
+        self.counts.add(Count.WAITING, num_samples)
+        self.counts.add(Count.WAITING_TOKENS, num_tokens)
+        for bucket, amount in zip(_waiting_of(key), (num_samples, num_tokens), strict=True) if key is not None else ():
+            self.counts.add_from(bucket, amount)
+
+    def _check_room(self, key: ApiKey | None, num_samples: int, num_tokens: int) -> None:
+        """Raises `Overloaded` where so much more may not wait."""
+        settings = self.settings
+        waiting, tokens = self._waiting()
+        is_over = waiting + num_samples > settings.max_waiting or tokens + num_tokens > settings.max_waiting_tokens
+        if waiting and is_over and not self._is_below_share(key):
+            raise self._full(waiting, tokens)
+
+    def _is_below_share(self, key: ApiKey | None) -> bool:
+        """Whether a key waits for less than its part of what may wait, by the weights of all keys."""
+        if key is None:
+            return False
+        share = key.weight / max(key.weight, sum(each.weight for each in self.keys))
+        own = [self.counts.total_from(bucket) for bucket in _waiting_of(key)]
+        most = (self.settings.max_waiting, self.settings.max_waiting_tokens)
+        return all(number < share * limit for number, limit in zip(own, most, strict=True))
 
     def _take_places(self, limit: AdapterLimit | None, num_samples: int) -> str:
         """What they are counted under, "" where they are not; raises `Overloaded` where the adapter has no place."""
@@ -87,13 +105,15 @@ class Load:
         return limit.bucket
 
     def spend(self, payers: Sequence[Limited], num_requests: int, num_tokens: int) -> None:
-        """From the allowances of a key and an adapter; raises `Overloaded`, and takes nothing, when one is used up."""
+        """From the allowances of a key and an adapter; raises `Overloaded` when one is used up, and takes nothing but a
+        request from the key that asked for too much."""
         if self._rates is None:
             return
         for index, payer in enumerate(payers):
             wait_s = self._rates.take(payer, num_requests, num_tokens, time.monotonic())
             if wait_s:
                 self.charge(payers[:index], -num_tokens, -num_requests)
+                self.charge([payer] if isinstance(payer, ApiKey) else [], 0, num_requests=1)
                 raise _used_up(payer, wait_s)
 
     def charge(self, payers: Sequence[Limited], num_tokens: int, num_requests: int = 0) -> None:
@@ -185,6 +205,7 @@ class Reservation:
     _num_tokens: int
     _is_first: bool
     _bucket: str = ""  # that its adapter's places are counted under
+    _key: ApiKey | None = None
     _waits: bool = True
     fail: Callable[[Exception], None] = _ignore
 
@@ -192,8 +213,7 @@ class Reservation:
         """The first token has come."""
         if self._waits and self._load is not None:
             self._waits = False
-            self._load.counts.add(Count.WAITING, -self._num_samples)
-            self._load.counts.add(Count.WAITING_TOKENS, -self._num_tokens)
+            self._load.add_waiting(self._key, -self._num_samples, -self._num_tokens)
 
     def leave(self) -> None:
         """The request has ended; may be called again."""
@@ -212,6 +232,11 @@ class Reservation:
         load.open.pop(self, None)
         self._load = None
         self.fail = _ignore  # breaks a reference cycle
+
+
+def _waiting_of(key: ApiKey) -> tuple[str, str]:
+    """What its waiting samples and the tokens of their prompts are counted under."""
+    return f"waiting {key.bucket}", f"waiting tokens {key.bucket}"
 
 
 def _used_up(payer: Limited, wait_s: float) -> Overloaded:

@@ -1,20 +1,21 @@
 """The first check of every generating route: room for the request, and its time limit.
 
 Always: without room a request is refused before its body is read. Its time runs from here: the least of its header's,
-its body's and the server's limit. A key pays for tokenized text even when the request is then refused.
+its body's and the server's limit. From here on its key pays, also where the request is then refused.
 """
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.api_keys import key_of, payers_of
+from chairlift.server.admission.cost import Cost
+from chairlift.server.admission.rejected import OutOfTime
 from chairlift.server.context import context_of
-from chairlift.server.encoder import TokenLimit
+from chairlift.server.request_log.record import record_of
+from chairlift.server.sockets.connection import connection_of
 
 DEADLINE_HEADER = "X-Deadline-Ms"
 
@@ -40,24 +41,32 @@ class TimeLimit:
         limits = [limit for limit in (self._max_s, self.given_s) if limit is not None]
         return self._now + min(limits) if limits else None
 
+    @property
+    def is_over(self) -> bool:
+        return self.expires is not None and time.monotonic() >= self.expires
+
 
 def enter(http: Request, makes_text: bool = True) -> TimeLimit:
     """`makes_text`: what the route is for; other models make vectors or scores. Raises `Rejected`."""
     context_of(http).check_makes(makes_text)
     load = context_of(http).load
     load.check(key_of(http))
-    return TimeLimit(load.settings.max_request_seconds, _deadline_s(http.headers.get(DEADLINE_HEADER)))
+    time_left = TimeLimit(load.settings.max_request_seconds, _deadline_s(http.headers.get(DEADLINE_HEADER)))
+    begin_cost(http, time_left).owe(load, payers_of(http))
+    return time_left
 
 
-@contextmanager
-def charged(http: Request, limit: TokenLimit) -> Iterator[None]:
-    """Charges the key for a request refused inside and for its tokens."""
-    try:
-        yield
-    except InvalidRequest:
-        if limit.num_made or limit.has_refused:
-            context_of(http).load.charge(payers_of(http), limit.num_made, num_requests=1)
-        raise
+def begin_cost(http: Request, time_left: TimeLimit | None = None) -> Cost:
+    connection, key = connection_of(http.scope), key_of(http)
+
+    def check() -> None:
+        if connection.is_gone:
+            raise ClientDisconnect
+        if time_left is not None and time_left.is_over:
+            raise OutOfTime
+
+    cost = record_of(http).cost = Cost("" if key is None else key.name, check)
+    return cost
 
 
 def _deadline_s(given: str | None) -> float | None:

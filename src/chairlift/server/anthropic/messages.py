@@ -21,7 +21,7 @@ from chairlift.server.openai.models import counted, max_model_len, token_limit
 from chairlift.server.openai.reply import check_model
 from chairlift.server.openai.translated import Translated
 from chairlift.server.openai.turns import chat_turn, turn_tokens
-from chairlift.server.request_log.record import ignore
+from chairlift.server.request_log.record import ignore, record_of
 
 
 async def messages(http: Request) -> Response:
@@ -35,7 +35,7 @@ async def messages(http: Request) -> Response:
 async def count_tokens(http: Request) -> Response:
     context = counted(http)
     translated = await _translated(http, CountTokensRequest)
-    limit = token_limit(context)
+    limit = token_limit(context, record_of(http).cost)
     with naming(translated.names):
         tokens = await turn_tokens(context, await chat_turn(context, translated.chat, limit), limit)
     return json_response(TokenCount(len(tokens)))

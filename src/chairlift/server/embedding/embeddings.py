@@ -1,5 +1,7 @@
 """POST /v1/embeddings: OpenAI's."""
 
+import secrets
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.embedding.exchange import MAX_INPUTS, Exchange, begin
+from chairlift.server.admission.cost import MAX_INPUTS, check_count
+from chairlift.server.embedding.exchange import Exchange, begin
 from chairlift.server.embedding.objects import EmbeddingList, EmbeddingObject
 from chairlift.server.embedding.requests import EmbeddingRequest, normalizes
 from chairlift.server.openai.exchange import json_response
@@ -29,7 +32,8 @@ async def embeddings(http: Request) -> Response:
     if request.encoding_format == "base64":
         shown = [base64_of(row, request.endianness) for row in vectors]
     data = [EmbeddingObject(index=index, embedding=each) for index, each in enumerate(shown)]
-    return json_response(EmbeddingList(data=data, model=exchange.model, usage=exchange.usage))
+    name, now = f"embd-{secrets.token_hex(16)}", int(time.time())
+    return json_response(EmbeddingList(id=name, created=now, data=data, model=exchange.model, usage=exchange.usage))
 
 
 def _check(request: EmbeddingRequest) -> None:
@@ -45,8 +49,7 @@ async def _inputs(exchange: Exchange, request: EmbeddingRequest) -> list[Framed]
         items = [items]
     if not items or not all(items):
         raise InvalidRequest("input", "must not be empty")
-    if len(items) > MAX_INPUTS:
-        raise InvalidRequest("input", f"must hold at most {MAX_INPUTS} inputs, got {len(items)}")
+    check_count("input", "inputs", len(items), MAX_INPUTS)
     if len({type(item) for item in items}) > 1 or isinstance(items[0], int):
         raise InvalidRequest("input", _FORMS)
     if isinstance(items[0], str):

@@ -13,13 +13,14 @@ from typing import TypeVar
 from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 
-from chairlift.core.attributes import Attributes
+from chairlift.core.attributes import ATTRIBUTES, Attributes
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.models.embedding.declared import EmbeddingConfig
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.admission.bodies import leave_body
-from chairlift.server.admission.gate import TimeLimit, charged, enter
+from chairlift.server.admission.cost import MAX_INPUTS, MAX_PAIR_TOKENS, MAX_TOKENS, check_count
+from chairlift.server.admission.gate import TimeLimit, enter
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.embedding.objects import InputUsage
@@ -27,13 +28,10 @@ from chairlift.server.embedding.requests import InputRequest, check_form
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.naming import naming
 from chairlift.server.openai.exchange import read_request
-from chairlift.server.openai.models import MAX_TOKENS
 from chairlift.server.receive import until_gone
 from chairlift.server.request_log.record import record_of
 from chairlift.text.embedding.texts import TOO_MANY, TRUNCATE, EmbeddingTexts, Framed, cut_to, too_long
 
-MAX_INPUTS = 2048  # of a body
-MAX_PAIR_TOKENS = 4_194_304  # of a body's pairs: a query counts for each of its documents
 _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0)  # that ends a request and means nothing
 R = TypeVar("R", bound=InputRequest)
 
@@ -54,6 +52,7 @@ class Exchange:
             self._limit = TokenLimit(max(MAX_TOKENS, self.max_len), "are not handled at once", num_kept=num_kept)
         else:
             self._limit = TokenLimit(self.max_len, TOO_MANY, self.max_len)
+        self._limit.cost = record_of(http).cost
         self._num_tokens = 0
 
     @property
@@ -66,7 +65,7 @@ class Exchange:
 
     async def encode(self, texts: Sequence[str], field: str, most: int | None = None) -> list[list[int]]:
         """Token ids, without those around them. `most`: so many of each text."""
-        with charged(self._http, self._limit), naming({"prompt": field}):
+        with naming({"prompt": field}):
             return [ids[:most] for ids in await self.context.encoder.encode_all(texts, False, self._limit)]
 
     async def singles(self, texts: Sequence[str], field: str, most: int | None = None) -> list[Framed]:
@@ -90,7 +89,7 @@ class Exchange:
                 raise InvalidRequest("max_tokens_per_doc", f"this model reads both texts as one; use {TRUNCATE}")
             pairs = list(zip(queries, documents, strict=True))
             head_of = partial(texts.before_document, instruction=instruction)
-            with charged(self._http, self._limit), naming({"prompt": "documents"}):
+            with naming({"prompt": "documents"}):
                 return await self.context.encoder.encode_joined(
                     pairs,
                     head_of,
@@ -114,9 +113,9 @@ class Exchange:
         """The numbers of each input."""
         http, record = self._http, record_of(self._http)
         leave_body(http.scope)
-        if len(inputs) > MAX_INPUTS:
-            raise InvalidRequest(field, f"must hold at most {MAX_INPUTS} inputs, got {len(inputs)}")
-        attributes = Attributes(user=self._request.user or "", priority=self._request.priority or 0, group=record.id)
+        check_count(field, "inputs", len(inputs), MAX_INPUTS)
+        priority = ATTRIBUTES["priority"].read(self._request.priority or 0)
+        attributes = Attributes(user=self._request.user or "", priority=priority, group=record.id)
         with naming({"prompt": field}):
             answers = [self._answer(each, attributes, field) for each in inputs]
         record.answers = answers

@@ -16,7 +16,9 @@ class EmbeddingObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbeddingList(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
     object: str = "list"
+    created: int
     data: list[EmbeddingObject]
     model: str
     usage: InputUsage

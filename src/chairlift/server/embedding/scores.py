@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.embedding.exchange import MAX_INPUTS, Exchange, begin
+from chairlift.server.admission.cost import MAX_INPUTS
+from chairlift.server.embedding.exchange import Exchange, begin
 from chairlift.server.embedding.objects import Ranked, RankedDocument, Ranking, Score, ScoreList
 from chairlift.server.embedding.requests import Document, RerankRequest, ScoreRequest
 from chairlift.server.openai.exchange import json_response

@@ -1,7 +1,8 @@
 """POST /models/<anything>, …/generate and …/generate_stream.
 
 Always: the HTTP status is 200 and an error is the answer's text, except that `Rejected` has a status of its own. Every
-generated token has its line, even without text. A prompt is never refused for the tokens it holds.
+generated token has its line, even without text. A text begins anew, without the space before its first word. A prompt
+is never refused for the tokens it holds.
 """
 
 import logging
@@ -10,7 +11,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace as replace_fields
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from chairlift.core.attributes import Attributes
@@ -18,7 +19,7 @@ from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.live.adapters.registry import Adapter
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.admission.bodies import leave_body
-from chairlift.server.admission.gate import TimeLimit, charged, enter
+from chairlift.server.admission.gate import TimeLimit, enter
 from chairlift.server.admission.rejected import Rejected
 from chairlift.server.answer import Answer, Delta, RequestFailed
 from chairlift.server.context import context_of
@@ -40,6 +41,7 @@ from chairlift.server.request_log.record import ignore, record_of
 from chairlift.server.stream import ByteStream, Header
 
 logger = logging.getLogger(__name__)
+_BROKEN = "\ufffd"
 _FINISHES = {"stop": "eos", "length": "length"}
 Failure = tuple[str, str, int]  # finish reason, text and token id of an answer that is an error
 _OUT_OF_RANGE = ("prompt_out_of_range", "Error202: prompt out of range", 0)
@@ -65,13 +67,14 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     has_logits = settings.llm_serving_logprob == "logit"
     lines = LineEncoder(request.parameters, streams, request_id(http), has_logits, settings.llm_serving_data)
     try:
-        limit = context.prompt_limit()
-        with charged(http, limit):
-            answers = [await _answer(http, request, time_left, limit, adapter)]
+        limit = context.prompt_limit(record_of(http).cost)
+        answers = [await _answer(http, request, time_left, limit, adapter)]
         values, request = {}, replace_fields(request, inputs="")  # frees them: they may be long, and the answer slow
         leave_body(http.scope)
         record_of(http).answers = answers
         return ByteStream(answers, lines, headers=lines.headers)
+    except ClientDisconnect:
+        raise
     except Exception as error:
         response = Response(lines.fail(error, has_begun=False))
         response.raw_headers = [*lines.headers]
@@ -111,6 +114,7 @@ async def _answer(
         key=key_of(http),
         expires=time_left.expires,
         adapter=adapter,
+        continues=False,
     )
 
 
@@ -133,6 +137,7 @@ class LineEncoder:
         self._has_summary = parameters.return_full_text
         self._name = name
         self._has_logits = has_logits
+        self._held = ""  # text that ends in a broken character, which comes with the next token's
         self._texts: list[str] = []
         self._tokens: list[str] = []
         self._finish = ""
@@ -146,14 +151,17 @@ class LineEncoder:
             if delta.finish not in _FINISHES:
                 raise RequestFailed(f"it was ended by {delta.finish!r}")
             self._finish = _FINISHES[delta.finish]
-        self._texts.append(delta.text)
+        text, self._held = self._held + delta.text, ""
+        if text.endswith(_BROKEN) and delta.finish is None:
+            text, self._held = "", text
+        self._texts.append(text)
         if delta.token is None:
             return b""
         score = delta.score
         likelihood = 0.0 if score is None else score.logit if self._has_logits else score.logprob
-        token = token_object(delta.token, likelihood, delta.text, not delta.text)
+        token = token_object(delta.token, likelihood, text, not text)
         self._tokens.append(token)
-        return token_line(delta.text, token, self._frame) if self._streams else b""
+        return token_line(text, token, self._frame) if self._streams else b""
 
     def end(self) -> bytes:
         return self._summary("".join(self._texts), self._finish, self._tokens)

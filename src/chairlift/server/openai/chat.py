@@ -1,11 +1,10 @@
 """POST /v1/chat/completions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
-from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,13 +14,13 @@ from chairlift.server.context import context_of
 from chairlift.server.openai.chat_reply import chat_reply
 from chairlift.server.openai.chunks import ChunkEncoder, Chunks, Envelope, Frame
 from chairlift.server.openai.exchange import read_request, respond
-from chairlift.server.openai.logprobs import chat_logprobs, prompt_logprobs
+from chairlift.server.openai.logprobs import chat_logprobs, chat_pieces, prompt_logprobs
 from chairlift.server.openai.objects import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
 from chairlift.server.openai.read_answers import ReadChunks, finish_of, read_message
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import ChatRequest
 from chairlift.server.openai.tools import is_older
-from chairlift.server.openai.whole import with_choices, with_prompt_logprobs
+from chairlift.server.openai.whole import with_choices, with_logprobs, with_prompt_logprobs
 from chairlift.text.responses.turn import ReadAs
 from chairlift.text.tokenizer import Tokenizer
 
@@ -55,22 +54,24 @@ class _Form:
 
     def completion(self, reply: Reply, choices: list[Choice]) -> Iterator[bytes]:
         answer = reply.answers[0]
-        prompt_ids = answer.prompt if reply.request.return_token_ids else UNSET
+        prompt_ids = answer.prompt if reply.request.return_token_ids else None
         around = ChatCompletion(**reply.lead(), choices=[], usage=reply.usage(), prompt_token_ids=prompt_ids)
-        parts = with_choices(around, ([_encode(self._choice(reply, *each))] for each in enumerate(choices)))
+        parts = with_choices(around, (self._choice(reply, *each) for each in enumerate(choices)))
         if reply.params.prompt_logprobs is None:
             return parts
         return with_prompt_logprobs(parts, prompt_logprobs(self.tokenizer, answer.prompt_scores))
 
-    def _choice(self, reply: Reply, index: int, choice: Choice) -> ChatChoice:
-        return ChatChoice(
+    def _choice(self, reply: Reply, index: int, choice: Choice) -> Iterable[bytes]:
+        shown = ChatChoice(
             index=index,
             message=self._message(choice),
-            logprobs=None if reply.params.logprobs is None else chat_logprobs(self.tokenizer, choice.scores),
+            logprobs=None,
             finish_reason=finish_of(choice, self.is_older),
             stop_reason=choice.stop,
-            token_ids=choice.tokens if reply.request.return_token_ids else UNSET,
+            token_ids=choice.tokens if reply.request.return_token_ids else None,
         )
+        scores = None if reply.params.logprobs is None else chat_pieces(self.tokenizer, choice.scores)
+        return with_logprobs(_encode(shown), scores)
 
     def _message(self, choice: Choice) -> ChatMessage:
         if self.read_as is None:

@@ -7,15 +7,16 @@ from starlette.requests import Request
 
 from chairlift.core.limits import room_after
 from chairlift.server.admission.bodies import leave_body
-from chairlift.server.admission.gate import TimeLimit, charged
+from chairlift.server.admission.cost import check_prompt_scores, most_scored
+from chairlift.server.admission.gate import TimeLimit
 from chairlift.server.context import context_of
 from chairlift.server.naming import NO_NAMES, naming, through
-from chairlift.server.openai.logprobs import check_prompt_scores
 from chairlift.server.openai.params import attributes_of, chat_names, chat_params, given_params
 from chairlift.server.openai.reply import Reply
 from chairlift.server.openai.requests import ChatRequest
-from chairlift.server.openai.structured import check_shape
+from chairlift.server.openai.structured import check_shape, with_banned
 from chairlift.server.openai.turns import chat_turn, held_params, turn_tokens
+from chairlift.server.request_log.record import record_of
 
 
 async def chat_reply(
@@ -30,18 +31,21 @@ async def chat_reply(
     """Empties the request's messages and tools: they may be long, and the answer slow. `names`: of a translated body.
     `lowers_max_tokens`: to what fits after the prompt; else more is refused."""
     context = context_of(http)
-    limit = context.prompt_limit()
+    cost = record_of(http).cost
+    limit = context.prompt_limit(cost)
     names = through(chat_names(request), names)
-    with naming(names), charged(http, limit):
+    with naming(names):
         time_left.allow(request.timeout)
         given = given_params(request)
         params = chat_params(request, given, context.model_config.sampling)
         attributes = attributes_of(http, request, time_left.given_s)
-        await check_shape(context, request, params)
+        await check_shape(context, request, params, cost)
+        params = await with_banned(context, params, cost)
         turn = await chat_turn(context, request, limit)
         prompt = await turn_tokens(context, turn, limit)
         check_prompt_scores(len(prompt), 1, params)
-        params = await held_params(context, request, turn, params)
+        most = most_scored(1, params)
+        params = await held_params(context, request, turn, params, cost)
         if lowers_max_tokens and params.max_tokens is not None:
             room = room_after(len(prompt), context.engine.limits)
             params = replace(params, max_tokens=min(params.max_tokens, room))
@@ -59,6 +63,7 @@ async def chat_reply(
             attributes,
             time_left,
             id_prefix=id_prefix,
+            default_tokens=most,
             read_as=read_as,
             names={field: name for field, name in names.items() if "[" not in field},  # what an engine may refuse
         )

@@ -33,8 +33,9 @@ class Envelope:
         self._scores = scores
         self._has_ids = bool(reply.request.return_token_ids)
         options = reply.request.stream_options
-        self._has_usage = options is not None and bool(options.continuous_usage_stats)
-        self._usage = b',"usage":null' if options is not None and options.include_usage else b""
+        has_usage = options is not None and bool(options.include_usage)
+        self._has_usage = options is not None and has_usage and bool(options.continuous_usage_stats)
+        self._usage = b',"usage":null' if has_usage else b""
         self._is_first = True
         self.head = _lead(reply) + b'"choices":[{"index":%d,' % index
         self.tail = b',"logprobs":null,"finish_reason":null,"stop_reason":null}]%s}\n\n' % self._usage

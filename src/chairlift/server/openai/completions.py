@@ -5,30 +5,30 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.bodies import leave_body
-from chairlift.server.admission.gate import charged, enter
+from chairlift.server.admission.cost import MAX_PROMPTS, check_prompt_scores, check_samples, most_scored
+from chairlift.server.admission.gate import enter
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.chunks import ChunkEncoder, Frame
 from chairlift.server.openai.exchange import read_request, respond
-from chairlift.server.openai.logprobs import ShownPrompt, check_prompt_scores
+from chairlift.server.openai.logprobs import ShownPrompt
 from chairlift.server.openai.objects import Completion, CompletionChoice
 from chairlift.server.openai.params import attributes_of, completion_params, given_params, is_echo_only
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import CompletionRequest
-from chairlift.server.openai.structured import check_shape
-from chairlift.server.openai.whole import with_choices, with_prompt_logprobs
+from chairlift.server.openai.structured import check_shape, with_banned
+from chairlift.server.openai.whole import with_choices, with_logprobs, with_prompt_logprobs
+from chairlift.server.request_log.record import record_of
 from chairlift.text.tokenizer import Tokenizer
 
 _encode = msgspec.json.Encoder().encode
 DEFAULT_TOKENS = 16
-MAX_SAMPLES = 8192  # of a body; preparing that many takes a tenth of a second, in which other requests wait
 
 
 async def completions(http: Request) -> Response:
@@ -38,27 +38,28 @@ async def completions(http: Request) -> Response:
     given = given_params(request)
     params = completion_params(request, given, context.model_config.sampling)
     attributes = attributes_of(http, request, time_left.given_s)
-    limit = context.prompt_limit()
-    with charged(http, limit):
-        await check_shape(context, request, params, DEFAULT_TOKENS)
-        prompts = await completion_prompts(context, request, limit)
-        request = replace_fields(request, prompt="")  # frees it: it may be long, and the answer slow
-        leave_body(http.scope)
-        if len(prompts) * params.num_samples > MAX_SAMPLES:
-            count = f"{len(prompts)} prompts with {params.num_samples} samples each"
-            raise InvalidRequest("prompt", f"must ask for at most {MAX_SAMPLES} samples in all, got {count}")
-        check_prompt_scores(sum(map(len, prompts)), params.n, params)
-        reply = Reply(
-            http,
-            request,
-            prompts,
-            params,
-            attributes,
-            time_left,
-            id_prefix="cmpl-",
-            hides_output=is_echo_only(request, given),
-            default_tokens=DEFAULT_TOKENS,
-        )
+    cost = record_of(http).cost
+    default_tokens = None if "max_tokens" in given else DEFAULT_TOKENS
+    limit = context.prompt_limit(cost)
+    await check_shape(context, request, params, cost, default_tokens)
+    params = await with_banned(context, params, cost)
+    prompts = await completion_prompts(context, request, limit)
+    request = replace_fields(request, prompt="")  # frees it: it may be long, and the answer slow
+    leave_body(http.scope)
+    check_samples(len(prompts), params)
+    check_prompt_scores(sum(map(len, prompts)), params.n, params)
+    most_scored(len(prompts), params)
+    reply = Reply(
+        http,
+        request,
+        prompts,
+        params,
+        attributes,
+        time_left,
+        id_prefix="cmpl-",
+        hides_output=is_echo_only(request, given),
+        default_tokens=default_tokens,
+    )
     form = _Form(context.tokenizer, request, "prompt_logprobs" in given)
     return await respond(http, reply, partial(ChunkEncoder, frame=form.frame), form.completion)
 
@@ -87,13 +88,14 @@ class _Form:
         shown = CompletionChoice(
             index=index,
             text="".join(texts),
-            logprobs=None if scores is None else scores.build(choice.tokens, choice.scores),
+            logprobs=None,
             finish_reason=choice.finish,
             stop_reason=choice.stop,
-            prompt_token_ids=prompt.answer.prompt if has_ids else UNSET,
-            token_ids=choice.tokens if has_ids else UNSET,
+            prompt_token_ids=prompt.answer.prompt if has_ids else None,
+            token_ids=choice.tokens if has_ids else None,
         )
-        parts = iter([_encode(shown)])
+        pieces = None if scores is None else scores.pieces(choice.tokens, choice.scores)
+        parts = with_logprobs(_encode(shown), pieces)
         return with_prompt_logprobs(parts, prompt.scores()) if self._shows_prompt_scores else parts
 
     def _prompt(self, reply: Reply, index: int) -> ShownPrompt:
@@ -106,9 +108,6 @@ class _Form:
     @property
     def _echoes(self) -> bool:
         return bool(self._request.echo)
-
-
-MAX_PROMPTS = 1024
 
 
 async def completion_prompts(context: ServerContext, request: CompletionRequest, limit: TokenLimit) -> list[list[int]]:

@@ -7,6 +7,7 @@ unless its value has no effect; an unknown field, at any depth, is ignored and r
     {"messages": [{"role": "user", "content": "a", "y": 1}]}   messages[].y
 """
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -15,6 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import msgspec
 from msgspec import inspect
 
+from chairlift.config.options.values import did_you_mean
 from chairlift.core.errors import InvalidRequest
 
 Known = dict[str, "Known | None"]  # names of fields, and those inside objects
@@ -78,9 +80,9 @@ _HARMLESS: Mapping[str, tuple[object, ...]] = {
 _NOT_BUILT = frozenset(
     {
         "tools", "tool_choice", "functions", "function_call", "suffix", "modalities", "audio",
-        "prediction", "web_search_options", "reasoning_effort", "reasoning", "verbosity",
+        "format", "web_search_options", "reasoning_effort", "reasoning",
         "early_stopping", "logits_processors", "logit_processors", "logits_processor", "truncate_prompt_tokens",
-        "bad_words", "allowed_token_ids", "prompt_embeds",
+        "prompt_embeds",
         "guided_whitespace_pattern", "structural_tag", "grammar", "stop_regex", "no_stop_trim", "repeat_penalty",
         "typical_p", "mirostat", "return_tokens_as_token_ids", "logprob_token_ids",
         "return_hidden_states", "thinking_token_budget", "echo", "max_completion_tokens", "top_logprobs",
@@ -94,14 +96,17 @@ _IN_PROMPT = frozenset(
         "truncate_prompt_tokens", "prompt_embeds", "chat_template", "documents", "mm_processor_kwargs",
     }
 )  # fmt: skip
-# Labels for OpenAI's accounting; they change no answer.
+# Labels for OpenAI's accounting, and hints for speed; they change no answer.
 _LABELS = frozenset(
     {
         "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-        "parallel_tool_calls", "store",
+        "parallel_tool_calls", "store", "prediction",
     }
 )  # fmt: skip
 _KNOWN_OF = _NOT_BUILT | _LABELS  # fields of the API without effect here
+_log = logging.getLogger(__name__)
+_seen: set[str] = set()  # names of ignored fields that were looked at
+_MAX_SEEN, _LONGEST = 256, 60
 _WHERE = re.compile(r"(?P<what>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
 _TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`(?:, got `(?P<got>[^`]*)`| [<>]= \S+)")
 _WORDS = {
@@ -130,7 +135,19 @@ def read(body: bytes | bytearray, kind: type[T]) -> tuple[T, list[str]]:
         request = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise _named(error) from error
-    return request, [name for name in unknown(fields, known_of(kind)) if name not in _KNOWN_OF]
+    ignored = [name for name in unknown(fields, known_of(kind)) if name not in _KNOWN_OF]
+    for name in ignored:
+        _tell(name, kind)
+    return request, ignored
+
+
+def _tell(name: str, kind: type[Body]) -> None:
+    """A line for a field that seems misspelt, at first sight: few read the header that names it."""
+    if name in _seen or len(_seen) == _MAX_SEEN or len(name) > _LONGEST:
+        return
+    _seen.add(name)
+    if meant := did_you_mean(name, kind.__struct_fields__):
+        _log.warning("a request has the field %r, which is ignored%s; further ones are not told", name, meant)
 
 
 def _refuse_unbuilt(names: set[str], fields: Mapping[str, Any]) -> None:

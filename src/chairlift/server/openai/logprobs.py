@@ -4,14 +4,13 @@ Always: a number that JSON cannot hold is sent as -9999. A token that is not tex
 `bytes:\\xe2\\x80`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from chairlift.core.errors import InvalidRequest
-from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
 from chairlift.server.answer import Answer
 from chairlift.server.openai.objects import (
@@ -24,7 +23,6 @@ from chairlift.server.openai.objects import (
 from chairlift.text.detokenize import Detokenizer, last_bytes
 from chairlift.text.tokenizer import Tokenizer
 
-MAX_PROMPT_SCORES = 4_194_304  # of a body; some 280 MiB of JSON
 _AT_ONCE = 4096  # scores that are made before other requests run
 _LEAST = -9999.0
 _encode = msgspec.json.Encoder().encode
@@ -67,13 +65,30 @@ class CompletionScores:
         pairs = zip(msgspec.structs.astuple(first), msgspec.structs.astuple(own), strict=True)
         return CompletionLogprobs(*(of_prompt + of_choice for of_prompt, of_choice in pairs))
 
+    def pieces(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> Iterator[bytes]:
+        """The JSON of what `build` makes."""
+        first = None
+        if self._prompt is not None:
+            (first, self.offset), self._prompt = self._prompt(), None
+        before = b"{"
+        for name, make in self._makers.items():
+            yield before + b'"%b":[' % name.encode()
+            own = (_encode(make(tokens[run], scores[run]))[1:-1] for run in _runs(scores))
+            yield from _joined([b"".join(map(bytes, getattr(first, name)))] if first is not None else [], own)
+            before = b"],"
+        yield b"]}"
+
     def _lists(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> CompletionLogprobs:
-        return CompletionLogprobs(
-            [token_text(self._tokenizer, token) for token in tokens],
-            [None if score is None else _number(score.logprob) for score in scores],
-            [None if score is None else self._top(score) for score in scores],
-            [self._advance(token) for token in tokens],
-        )
+        return CompletionLogprobs(**{name: make(tokens, scores) for name, make in self._makers.items()})
+
+    @property
+    def _makers(self) -> dict[str, Callable[[Sequence[int], Sequence[TokenScore | None]], list[Any]]]:
+        return {
+            "tokens": lambda tokens, scores: [token_text(self._tokenizer, token) for token in tokens],
+            "token_logprobs": lambda tokens, scores: [score and _number(score.logprob) for score in scores],
+            "top_logprobs": lambda tokens, scores: [score and self._top(score) for score in scores],
+            "text_offset": lambda tokens, scores: [self._advance(token) for token in tokens],
+        }
 
     def _top(self, score: TokenScore) -> dict[str, float]:
         top = {token_text(self._tokenizer, token): _number(logprob) for token, logprob in score.top}
@@ -109,27 +124,34 @@ def _top_logprob(tokenizer: Tokenizer, token: int, logprob: float) -> TopLogprob
     return TopLogprob(token_text(tokenizer, token), _number(logprob), list(tokenizer.spelling[token]))
 
 
-def check_prompt_scores(num_tokens: int, num_shown: int, params: SamplingParams) -> None:
-    """`num_tokens`: of all prompts, each of which is shown so many times."""
-    if params.prompt_logprobs is None:
-        return
-    num = num_tokens * num_shown * (params.prompt_logprobs + 1)
-    if num > MAX_PROMPT_SCORES:
-        raise InvalidRequest(
-            "prompt_logprobs",
-            f"must ask for at most {MAX_PROMPT_SCORES} scores of prompts in all, got {num}: {num_tokens} prompt tokens "
-            f"x {num_shown} choices (n) x {params.prompt_logprobs + 1} (1 + prompt_logprobs, or logprobs with echo)",
-        )
+def chat_pieces(tokenizer: Tokenizer, scores: Sequence[TokenScore | None]) -> Iterator[bytes]:
+    """The JSON of what `chat_logprobs` makes."""
+    yield b'{"content":['
+    yield from _joined(_encode(chat_logprobs(tokenizer, scores[run]).content)[1:-1] for run in _runs(scores))
+    yield b'],"refusal":null}'
 
 
 def prompt_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> Iterator[bytes]:
     """The JSON of `PromptLogprobs` in pieces: one map per prompt token, by token id; null for the first."""
-    yield b"[null"
-    at_once = max(1, _AT_ONCE // (1 + len(scores[0].top))) if scores else 1
-    for start in range(0, len(scores), at_once):
-        made = [_prompt_logprob(tokenizer, score) for score in scores[start : start + at_once]]
-        yield b"," + _encode(made)[1:-1]
+    yield b"["
+    made = (_encode([_prompt_logprob(tokenizer, score) for score in scores[run]])[1:-1] for run in _runs(scores))
+    yield from _joined([b"null"], made)
     yield b"]"
+
+
+def _runs(scores: Sequence[TokenScore | None]) -> Iterator[slice]:
+    """Parts that are made at once; others run between them."""
+    last = scores[-1] if scores else None
+    at_once = max(1, _AT_ONCE // (1 + (0 if last is None else len(last.top))))
+    return (slice(start, start + at_once) for start in range(0, len(scores), at_once))
+
+
+def _joined(*lists: Iterable[bytes]) -> Iterator[bytes]:
+    comma = b""
+    for part in chain(*lists):
+        if part:
+            yield comma + part
+            comma = b","
 
 
 def _prompt_logprob(tokenizer: Tokenizer, score: TokenScore) -> dict[str, PromptLogprob]:

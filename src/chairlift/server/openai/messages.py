@@ -3,7 +3,8 @@
 Always: the older `function_call` and role `function` become calls and results of tools; errors name the place.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -13,7 +14,9 @@ from chairlift.server.openai.requests import ContentPart, Message
 MAX_MESSAGES = 4096  # a template takes microseconds for each, in which other requests wait
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool",
           "function": "tool"}  # fmt: skip
-_OF_ASSISTANT = ("tool_calls", "function_call", "reasoning_content", "reasoning")
+_KNOWN = frozenset(_ROLES.values())
+_OTHER_ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")  # "ipython" and the like, which some templates know
+_OF_ASSISTANT = ("tool_calls", "function_call", "reasoning_content", "reasoning", "refusal")
 _of_assistant_alone = attrgetter(*_OF_ASSISTANT)
 
 
@@ -29,9 +32,10 @@ def chat_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 def _message(where: str, message: Message, called: dict[str, str]) -> dict[str, Any]:
     if message.audio:
         raise InvalidRequest(f"{where}.audio", "is not supported by this server; leave it out")
-    role = _ROLES.get(message.role)
-    if role is None:
-        raise InvalidRequest(f"{where}.role", f"must be one of {', '.join(_ROLES)}, got {message.role[:40]!r}")
+    role = _ROLES.get(message.role, message.role)
+    if not _OTHER_ROLE.fullmatch(role):
+        kinds = f"{', '.join(_ROLES)}, or another word that the chat template knows"
+        raise InvalidRequest(f"{where}.role", f"must be one of {kinds}, got {role[:40]!r}")
     made: dict[str, Any] = {"role": role, "content": _content(where, message)}
     if message.name is not None:
         made["name"] = message.name
@@ -51,19 +55,33 @@ def _content(where: str, message: Message) -> str | None:
     if message.content is None:
         if message.role == "assistant" and (message.tool_calls or message.function_call):
             return None
-        if message.role == "assistant" and (message.reasoning_content or message.reasoning):
-            return ""
+        if message.role == "assistant" and (message.reasoning_content or message.reasoning or message.refusal):
+            return message.refusal or ""
         raise InvalidRequest(f"{where}.content", "is required")
     return message.content if isinstance(message.content, str) else _joined(where, message.content)
 
 
 def _joined(where: str, parts: list[ContentPart]) -> str:
     for index, part in enumerate(parts):
-        if part.type != "text":
+        if part.type not in ("text", "refusal"):
             raise InvalidRequest(f"{where}.content[{index}].type", f"{part.type[:40]!r} is not supported; send text")
-        if part.text is None:
-            raise InvalidRequest(f"{where}.content[{index}].text", "is required")
-    return "".join(part.text or "" for part in parts)
+        if _text(part) is None:
+            raise InvalidRequest(f"{where}.content[{index}].{part.type}", "is required")
+    return "".join(_text(part) or "" for part in parts)
+
+
+def _text(part: ContentPart) -> str | None:
+    return part.refusal if part.type == "refusal" else part.text
+
+
+def check_roles(messages: Sequence[Mapping[str, Any]], prompt: Callable[[], str]) -> None:
+    """Refuses messages of other roles that the chat template has left out of the prompt."""
+    others = {index: message for index, message in enumerate(messages) if message["role"] not in _KNOWN}
+    text = prompt() if others else ""
+    for index, message in others.items():
+        if (message["content"] or "").strip() not in text:
+            role = message["role"]
+            raise InvalidRequest(f"messages[{index}].role", f"the chat template leaves out what the role {role!r} says")
 
 
 def _of_assistant(where: str, message: Message, called: dict[str, str]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.api_keys import payers_of
+from chairlift.server.admission.cost import MAX_TOKENS, Cost
+from chairlift.server.admission.gate import begin_cost
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.exchange import json_response, read_request
@@ -18,11 +20,11 @@ from chairlift.server.openai.objects import ModelCard, ModelList, Text, Tokenize
 from chairlift.server.openai.reply import check_model
 from chairlift.server.openai.requests import DetokenizeRequest, TokenizeRequest
 from chairlift.server.openai.turns import chat_turn, turn_tokens
+from chairlift.server.request_log.record import record_of
 
 T = TypeVar("T")
 _MANY = 4096
 _CLASS = "PreTrainedTokenizerFast"  # the class of transformers that reads the same files
-MAX_TOKENS = 262_144  # of a text to tokenize or detokenize; more if the context holds more
 
 
 async def welcome(http: Request) -> Response:
@@ -47,20 +49,20 @@ async def tokenize(http: Request) -> Response:
     request = await read_request(http, TokenizeRequest)
     if (request.prompt is None) == (request.messages is None):
         raise InvalidRequest("prompt", "give either prompt or messages")
-    limit, max_len = token_limit(context), max_model_len(context)
+    limit, max_len = token_limit(context, record_of(http).cost), max_model_len(context)
     if request.prompt is not None:
         add_special = request.add_special_tokens is not False
         [tokens] = await context.encoder.encode_all([request.prompt], add_special, limit)
     else:
         tokens = await turn_tokens(context, await chat_turn(context, request, limit), limit)
-    texts = await _texts(context, tokens) if request.return_token_strs else UNSET
+    texts = await _texts(context, tokens, limit.cost) if request.return_token_strs else UNSET
     return json_response(Tokens(count=len(tokens), max_model_len=max_len, tokens=tokens, token_strs=texts))
 
 
 async def detokenize(http: Request) -> Response:
     context = counted(http)
     request = await read_request(http, DetokenizeRequest)
-    limit = token_limit(context)
+    limit = token_limit(context, record_of(http).cost)
     if len(request.tokens) > limit.num_tokens:
         raise InvalidRequest("tokens", f"{len(request.tokens)} tokens {limit.why}")
     size = context.model_config.vocab_size
@@ -68,7 +70,7 @@ async def detokenize(http: Request) -> Response:
     if bad is not None:
         raise InvalidRequest("tokens", f"token id {bad} is outside the vocabulary of {size}")
     decode = partial(context.tokenizer.decode, request.tokens, skip_special=False)
-    return json_response(Text(prompt=await _in_thread(context, decode, len(request.tokens))))
+    return json_response(Text(prompt=await _in_thread(context, decode, len(request.tokens), limit.cost)))
 
 
 async def tokenizer_info(http: Request) -> Response:
@@ -90,19 +92,23 @@ def counted(http: Request) -> ServerContext:
     """Counts a request for its API key before its body is read; raises `Overloaded`."""
     context = context_of(http)
     context.load.spend(payers_of(http), 1, 0)
+    begin_cost(http)
     return context
 
 
-async def _texts(context: ServerContext, tokens: list[int]) -> list[str]:
-    return await _in_thread(context, lambda: [token_text(context.tokenizer, token) for token in tokens], len(tokens))
+async def _texts(context: ServerContext, tokens: list[int], cost: Cost) -> list[str]:
+    def spell() -> list[str]:
+        return [token_text(context.tokenizer, token) for token in tokens]
+
+    return await _in_thread(context, spell, len(tokens), cost)
 
 
-async def _in_thread(context: ServerContext, work: Callable[[], T], num_tokens: int) -> T:
-    return work() if num_tokens < _MANY else await context.encoder.in_thread(work)
+async def _in_thread(context: ServerContext, work: Callable[[], T], num_tokens: int, cost: Cost) -> T:
+    return work() if num_tokens < _MANY else await context.encoder.turns.do(work, cost)
 
 
-def token_limit(context: ServerContext) -> TokenLimit:
-    return TokenLimit(max(MAX_TOKENS, max_model_len(context)), "are not handled at once")
+def token_limit(context: ServerContext, cost: Cost) -> TokenLimit:
+    return TokenLimit(max(MAX_TOKENS, max_model_len(context)), "are not handled at once", cost=cost)
 
 
 def max_model_len(context: ServerContext) -> int:

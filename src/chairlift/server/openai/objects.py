@@ -1,4 +1,7 @@
-"""The objects that the OpenAI routes answer with, field by field, in order. Extensions appear only on request."""
+"""The objects that the OpenAI routes answer with, field by field, in order.
+
+Extensions are null or left out, unless a body asks for them; null are those that vLLM's clients look at.
+"""
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -42,9 +45,9 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: CompletionLogprobs | None
     finish_reason: str | None
     stop_reason: str | int | None
-    prompt_token_ids: list[int] | UnsetType = UNSET
-    token_ids: list[int] | UnsetType = UNSET
-    prompt_logprobs: PromptLogprobs | UnsetType = UNSET  # the last: put behind the others (`with_prompt_logprobs`)
+    prompt_token_ids: list[int] | None = None
+    token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None  # the last: written in pieces (`with_prompt_logprobs`)
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +72,7 @@ class ChatLogprob(TopLogprob, frozen=True):
 
 class ChatLogprobs(msgspec.Struct, frozen=True):
     content: list[ChatLogprob]
+    refusal: None = None
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -85,6 +89,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 class ChatMessage(msgspec.Struct, frozen=True):
     role: str
     content: str | None
+    refusal: None = None
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET  # the same, by another name
     tool_calls: list[Call] | UnsetType = UNSET
@@ -97,7 +102,7 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: ChatLogprobs | None
     finish_reason: str | None
     stop_reason: str | int | None
-    token_ids: list[int] | UnsetType = UNSET
+    token_ids: list[int] | None = None
 
 
 class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,8 +113,8 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     choices: list[ChatChoice]
     usage: Usage
     system_fingerprint: str | None = None
-    prompt_token_ids: list[int] | UnsetType = UNSET
-    prompt_logprobs: PromptLogprobs | UnsetType = UNSET  # the last, as in `CompletionChoice`
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None  # the last, as in `CompletionChoice`
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """A body's fields to `SamplingParams` and `Attributes`: defaults, aliases and the checks that need two fields."""
 
+import re
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
@@ -17,6 +18,8 @@ from chairlift.server.openai.requests import ChatRequest, CompletionRequest, Gen
 from chairlift.server.openai.structured import naming_shape, shape_of
 from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
 
+_TOKEN = re.compile(r"-?[0-9]{1,10}")
+_NO_LIMIT = -1  # of an answer's tokens: llama.cpp's and LM Studio's clients send it
 Given = dict[str, Any]  # a body's values, by the names of `SamplingParams`
 _ASKED = tuple(name for name, each in ATTRIBUTES.items() if each.is_public)
 _PUBLIC = tuple(name for name, each in PARAMS.items() if each.is_public)
@@ -29,6 +32,8 @@ def given_params(request: GenerationRequest) -> Given:
         raise InvalidRequest("stream_options", "needs stream to be true")
     if request.stream and "prompt_logprobs" in given:
         raise InvalidRequest("prompt_logprobs", "is not available in a stream")
+    if given.get("max_tokens") == _NO_LIMIT:
+        given["max_tokens"] = None
     if (shape := shape_of(request)) is not None:
         given["structured_outputs"] = shape.structured
     return given
@@ -55,7 +60,7 @@ def chat_params(request: ChatRequest, given: Given, defaults: SamplingDefaults) 
     if top is not None and not 0 <= top <= MAX_LOGPROBS:
         raise InvalidRequest("top_logprobs", f"must be between 0 and {MAX_LOGPROBS}, got {top}")
     own: Given = {"logprobs": (top or 0) if request.logprobs else None}
-    if request.max_completion_tokens is not None:
+    if request.max_completion_tokens not in (None, _NO_LIMIT):
         own["max_tokens"] = request.max_completion_tokens
     return _sampling(request, given | own, defaults)
 
@@ -122,19 +127,19 @@ def _best_of(request: GenerationRequest, given: Given) -> Given:
 def _short(name: str, given: str | list[str]) -> str | list[str]:
     texts = [given] if isinstance(given, str) else given
     if len(texts) > MAX_STOPS:
-        raise InvalidRequest(name, f"must hold at most {MAX_STOPS} stop strings, got {len(texts)}")
+        raise InvalidRequest(name, f"must hold at most {MAX_STOPS} texts, got {len(texts)}")
     longest = max(map(len, texts), default=0)
     if longest > MAX_STOP_CHARACTERS:
-        raise InvalidRequest(name, f"a stop string has at most {MAX_STOP_CHARACTERS} characters, got {longest}")
+        raise InvalidRequest(name, f"a text of it has at most {MAX_STOP_CHARACTERS} characters, got {longest}")
     return given
 
 
 def _by_token(name: str, given: dict[str, float]) -> dict[int, float]:
     PARAMS[name].check_size(given)
-    try:
-        return {int(token): bias for token, bias in given.items()}
-    except ValueError as error:
-        raise InvalidRequest(name, "the keys must be token ids") from error
+    wrong = [key for key in given if not _TOKEN.fullmatch(key)]
+    if wrong:
+        raise InvalidRequest(name, f"the keys must be token ids, got {', '.join(repr(key[:40]) for key in wrong[:5])}")
+    return {int(token): bias for token, bias in given.items()}
 
 
 _CONVERSIONS: dict[object, Any] = {tuple[str, ...]: _short, dict[int, float]: _by_token}

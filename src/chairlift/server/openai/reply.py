@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from chairlift.core.attributes import Attributes
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore, best_samples
+from chairlift.core.score import ScoreList, TokenScore, best_samples
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.admission.gate import TimeLimit
 from chairlift.server.answer import Answer, Delta, start_all
@@ -31,7 +31,7 @@ class Choice:
 
     text: list[str] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
-    scores: list[TokenScore | None] = field(default_factory=list)
+    scores: list[TokenScore | None] | ScoreList = field(default_factory=list)
     finish: str | None = None
     stop: str | int | None = None
     events: list[Event] = field(default_factory=list)  # of an answer that is read
@@ -100,7 +100,8 @@ class Reply:
 
     async def collect(self) -> list[Choice]:
         """The n choices for the first prompt, complete, then those for the second, and so on."""
-        collector = _Collector(len(self.answers), self.params.num_samples)
+        scores = ScoreList if self.params.logprobs is not None or self.params.best_of else list
+        collector = _Collector(len(self.answers), self.params.num_samples, scores)
         start_all(self.answers, collector)
         await collector.done
         made = collector.made
@@ -143,8 +144,8 @@ class Reply:
 class _Collector:
     """Reads answers to their end."""
 
-    def __init__(self, num_answers: int, num_samples: int) -> None:
-        self.made = [[Choice() for _ in range(num_samples)] for _ in range(num_answers)]
+    def __init__(self, num_answers: int, num_samples: int, scores: type[ScoreList] | type[list[Any]]) -> None:
+        self.made = [[Choice(scores=scores()) for _ in range(num_samples)] for _ in range(num_answers)]
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._num_open = num_answers * num_samples
 

@@ -67,11 +67,13 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
 class ContentPart(msgspec.Struct, frozen=True):
     type: str
     text: str | None = None
+    refusal: str | None = None  # of the assistant
 
 
 class Message(msgspec.Struct, frozen=True):
     role: str
     content: str | list[ContentPart] | None = None
+    refusal: str | None = None  # of the assistant, in place of content
     name: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None

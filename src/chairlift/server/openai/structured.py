@@ -13,6 +13,7 @@ import msgspec
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.core.structured import Structured
+from chairlift.server.admission.cost import Cost
 from chairlift.server.context import ServerContext
 from chairlift.server.openai.fields import Body
 
@@ -72,14 +73,28 @@ def naming_shape(request: StructuredFields) -> Iterator[None]:
 
 
 async def check_shape(
-    context: ServerContext, request: StructuredFields, params: SamplingParams, default_tokens: int | None = None
+    context: ServerContext,
+    request: StructuredFields,
+    params: SamplingParams,
+    cost: Cost,
+    default_tokens: int | None = None,
 ) -> None:
     """Raises `InvalidRequest` for a shape that no answer can be held to, or none of `max_tokens`. `default_tokens`:
     the most where the request does not say."""
     if params.structured_outputs is not None:
         most = default_tokens if params.max_tokens is None else params.max_tokens
+        cost.num_characters += len(params.structured_outputs.source)
         with naming_shape(request):
-            await context.encoder.in_thread(partial(context.structured.check, params.structured_outputs, most))
+            await context.shapes.do(partial(context.structured.check, params.structured_outputs, most), cost)
+
+
+async def with_banned(context: ServerContext, params: SamplingParams, cost: Cost) -> SamplingParams:
+    """With the tokens of the bad words."""
+    if not params.bad_words:
+        return params
+    cost.num_characters += sum(map(len, params.bad_words))
+    encode = partial(context.tokenizer.encode, add_special=False)
+    return await context.shapes.do(partial(params.banning, encode), cost)
 
 
 def _shapes(request: StructuredFields) -> Iterator[Shape | None]:

@@ -1,38 +1,44 @@
 """A whole answer as JSON, in pieces.
 
 Always: other requests run between two large pieces, while they are made and while they are sent. A piece that several
-choices share is in memory once.
+choices share is in memory once, and of an answer beyond `_KEPT` bytes no more is made than its client reads.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-_LARGE = 65_536  # bytes
-_CHOICES = b'"choices":['
+_LARGE, _KEPT = 65_536, 4_194_304  # bytes
+_CHOICES, _NO_LOGPROBS = b'"choices":[', b'"logprobs":null'
 _encode = msgspec.json.Encoder().encode
 
 
 async def whole_response(pieces: Iterable[bytes]) -> Response:
-    made, size = [], 0
-    for piece in pieces:
+    waiting, made, size, num_bytes = iter(pieces), list[bytes](), 0, 0
+    for piece in waiting:
         made.append(piece)
         size += len(piece)
+        num_bytes += len(piece)
+        if num_bytes > _KEPT:
+            return _Pieces(chain(made, waiting))
         if size >= _LARGE:
             size = 0
             await asyncio.sleep(0)
-    return _Pieces(made)
+    return _Pieces(made, num_bytes)
 
 
 class _Pieces(Response):
-    def __init__(self, pieces: Sequence[bytes]) -> None:
+    def __init__(self, pieces: Iterable[bytes], num_bytes: int | None = None) -> None:
+        """`num_bytes`: of all, where they are known."""
         self.status_code = 200
         self.background = None
-        length = str(sum(map(len, pieces))).encode()
-        self.raw_headers = [(b"content-length", length), (b"content-type", b"application/json")]
+        self.raw_headers = [(b"content-type", b"application/json")]
+        if num_bytes is not None:
+            self.raw_headers.append((b"content-length", str(num_bytes).encode()))
         self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,12 +66,21 @@ def with_choices(answer: msgspec.Struct, choices: Iterable[Iterable[bytes]]) -> 
     yield tail
 
 
+def with_logprobs(choice: bytes, scores: Iterable[bytes] | None) -> Iterator[bytes]:
+    """`choice`: encoded without them."""
+    head, found, tail = choice.partition(_NO_LOGPROBS)
+    assert found  # in no text of JSON, as above
+    yield from (choice,) if scores is None else chain([head, b'"logprobs":'], scores, [tail])
+
+
 def with_prompt_logprobs(pieces: Iterable[bytes], scores: Iterable[bytes]) -> Iterator[bytes]:
-    """The object of these pieces with one more field behind its others."""
+    """The object of these pieces with these scores as its last field, which is null so far."""
     last = b""
     for piece in pieces:
         yield last
         last = piece
-    yield last[:-1] + b',"prompt_logprobs":'
+    head, is_null, _ = last.rpartition(b"null}")
+    assert is_null
+    yield head
     yield from scores
     yield b"}"

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -17,6 +18,7 @@ from chairlift.server.admission.bounds import Load
 from chairlift.server.errors import respond
 from chairlift.server.request_log.log import RequestLog
 from chairlift.server.request_log.record import HEADER, names_of
+from chairlift.server.sockets.connection import receive_rest
 
 logger = logging.getLogger(__name__)
 IGNORED = HEADER.lower().encode()
@@ -64,9 +66,12 @@ class Envelope:
             if is_started:
                 logger.error("request %s failed after its response had begun", name, exc_info=error)
                 raise
+            if self._load.is_draining or Headers(scope=scope).get("connection", "").lower() == "close":
+                await receive_rest(scope, receive)
             await respond(Request(scope), error)(scope, receive, send_named)
         finally:
             leave_body(scope)
+            record.cost.settle(record.status)
             ended = self._request_log.close(scope, record, *self._route_of(scope))
             if ended is not None:
                 self._load.note_end(*ended)

@@ -53,6 +53,7 @@ class RequestLog:
                     latencies = record.latencies(answer)
                     if latencies is not None:
                         self.metrics.finished(len(answer.prompt), answer.num_output, *latencies)
+                        self.metrics.asked(answer.params.num_samples, answer.max_output)
                         if answer.adapter is not None:
                             self.metrics.adapted(answer.adapter.name, len(answer.prompt), answer.num_output)
                 if record.status == 429 and record.answers and record.answers[0].adapter is not None:

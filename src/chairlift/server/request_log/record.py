@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.requests import Request
 
 from chairlift.core.errors import ChairliftError, InvalidRequest
+from chairlift.server.admission.cost import Cost
 
 if TYPE_CHECKING:
     from chairlift.server.answer import Answer
@@ -35,6 +36,7 @@ class Record:
     ignored: list[str] = field(default_factory=list)  # fields of the body that had no effect
     num_unnamed: int = 0  # more of them
     answers: "Sequence[Answer]" = ()  # to its prompts, once all were accepted
+    cost: Cost = field(default_factory=Cost)
 
     def outcome(self) -> tuple[str, str]:
         """How it ended and why; both from small sets."""

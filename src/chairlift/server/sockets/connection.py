@@ -6,7 +6,7 @@ would cost a switch of tasks and five calls for every token.
 
 from typing import Protocol
 
-from starlette.types import Scope
+from starlette.types import Receive, Scope
 
 from chairlift.server.sockets.guard import GuardedProtocol
 
@@ -35,6 +35,11 @@ class Connection(Protocol):
     def is_gone(self) -> bool: ...
 
     @property
+    def is_receiving(self) -> bool:
+        """Whether more of a request is to come."""
+        ...
+
+    @property
     def has_unsent(self) -> bool: ...
 
     def write(self, data: bytes) -> None: ...
@@ -49,6 +54,14 @@ def connection_of(scope: Scope) -> Connection:
     return connection
 
 
+async def receive_rest(scope: Scope, receive: Receive) -> None:
+    """Drops the rest of a body: where the connection ends with the response, a client that is still sending would not
+    see one."""
+    connection = connection_of(scope)
+    while connection.is_receiving and (await receive()).get("more_body"):
+        pass
+
+
 def lend(scope: Scope, connection: Connection) -> None:
     scope["extensions"] = {_NAME: connection}
 
@@ -61,6 +74,10 @@ class ConnectionProtocol(GuardedProtocol):
 
     def write(self, data: bytes) -> None:
         self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    @property
+    def is_receiving(self) -> bool:
+        return self._receiving_since is not None
 
     @property
     def has_unsent(self) -> bool:

@@ -1,12 +1,15 @@
-"""TLS handshakes: connections until both sides have agreed on keys.
+"""TLS handshakes: connections until both sides have agreed on keys, by a certificate that may be renewed meanwhile.
 
 Always: a connection counts once it is accepted, and has `max_receive_seconds` for the handshake. One too many is closed
 without a response, which would take a handshake.
 """
 
 import asyncio
+import contextlib
+import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +18,8 @@ from chairlift.server.admission.rejected import TooManyConnections
 from chairlift.server.sockets.guard import GuardedProtocol
 from chairlift.server.sockets.listen import network_of
 
+_log = logging.getLogger(__name__)
+_LOOK_S = 10.0  # between two looks at the files of a certificate
 _PAUSE_S = 1.0  # for connections to end, when file descriptors have run out
 
 
@@ -25,11 +30,52 @@ def server_context(cert: Path, key: Path | None) -> ssl.SSLContext:
     return context
 
 
+class RenewedContext:
+    """The context for handshakes, made again when one of its files is another one; a pair that does not fit yet leaves
+    the old one in use."""
+
+    def __init__(self, cert: Path, key: Path | None) -> None:
+        self._paths = (cert, key)
+        self._stamps = self._look()
+        self._failed: list[tuple[int, int]] = []  # files that were refused, which is told once
+        self._context = server_context(cert, key)
+        self._look_at = time.monotonic() + _LOOK_S
+
+    def get(self) -> ssl.SSLContext:
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _LOOK_S
+            self._renew()
+        return self._context
+
+    def _renew(self) -> None:
+        stamps = self._look()
+        if stamps == self._stamps:
+            return
+        try:
+            self._context = server_context(*self._paths)
+        except OSError as error:
+            if stamps != self._failed:
+                _log.warning("the certificate stays as it is: %s: %s", self._paths[0], error)
+            self._failed = stamps
+        else:
+            self._stamps = stamps
+            _log.info("read %s again: it is another certificate now", self._paths[0])
+
+    def _look(self) -> list[tuple[int, int]]:
+        """What tells whether the files are the same ones."""
+        found = []
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                stat = (path or self._paths[0]).stat()
+                found.append((stat.st_mtime_ns, stat.st_ino))
+        return found
+
+
 class TlsListener:
     """Accepts connections from a socket one at a time: other front ends accept from it too."""
 
     def __init__(
-        self, listener: socket.socket, context: ssl.SSLContext, load: Load, protocol: Callable[[], GuardedProtocol]
+        self, listener: socket.socket, context: RenewedContext, load: Load, protocol: Callable[[], GuardedProtocol]
     ) -> None:
         self._listener = listener
         self._context = context
@@ -77,7 +123,7 @@ class TlsListener:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             timeout_s = self._load.settings.max_receive_seconds
             await self._loop.connect_accepted_socket(
-                lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=timeout_s
+                lambda: protocol, connection, ssl=self._context.get(), ssl_handshake_timeout=timeout_s
             )
         except BaseException as error:
             protocol.discount()

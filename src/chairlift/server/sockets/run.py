@@ -20,7 +20,7 @@ from chairlift.live.processes.child import STOP
 from chairlift.server.admission.bounds import Load
 from chairlift.server.sockets.connection import ConnectionProtocol
 from chairlift.server.sockets.guard import GuardedProtocol
-from chairlift.server.sockets.handshake import TlsListener, server_context
+from chairlift.server.sockets.handshake import RenewedContext, TlsListener
 
 _KEEP_ALIVE_S = 65  # longer than the idle time after which common clients and proxies close a connection
 _GOODBYE_S = 1.0  # for clients to be told that their request has ended
@@ -42,7 +42,7 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
             return
         await super().startup([])
-        context = server_context(settings.tls_cert, settings.tls_key)
+        context = RenewedContext(settings.tls_cert, settings.tls_key)
         protocol = partial(
             ConnectionProtocol,
             self._load,

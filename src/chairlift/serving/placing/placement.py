@@ -20,6 +20,7 @@ class Stage(Enum):
     STARTING = "starting"  # on its way, perhaps again
     RUNNING = "running"
     FAILED = "failed"  # for good
+    SILENT = "silent"  # asked, and too busy to have answered yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,11 @@ class Placement:
         del self._known[replica]
 
     def _hear(self, replica: int, known: _Known, place: Place, now: float) -> None:
-        before, known.stage = known.stage, place.stage
+        before = known.stage
+        if place.stage is Stage.SILENT:  # says nothing of one that runs
+            known.stage = before if before is Stage.RUNNING else Stage.STARTING
+            return
+        known.stage = place.stage
         if known.is_leaving and (place.node is None or place.node.has_left):
             self._remove(replica)
         elif place.stage is Stage.FAILED:

@@ -25,11 +25,10 @@ from chairlift.core.routing.replicas import RUNNING_TOKENS
 from chairlift.live.nodes.messages import Members, Published
 from chairlift.live.processes.child import GROUP_SIGNALS, STOP, Child, ReportReady
 from chairlift.serving import process_setup
-from chairlift.serving.banner import say
 from chairlift.serving.placing.needs import needs_of
 from chairlift.serving.placing.placement import Placement
 from chairlift.serving.process_setup import RunFolder
-from chairlift.telemetry.log_lines import set_up_logging
+from chairlift.telemetry.log_lines import say, set_up_logging
 
 _STEP_S = 1.0
 _FIND_S = 60.0  # for a cluster that listens and does not answer

@@ -68,7 +68,7 @@ class RayPlaces:
         asked = self._asked.pop(replica, None) or self._actors[replica].look.remote()
         if not ray.wait([asked], timeout=0)[0]:
             self._asked[replica] = asked
-            return Place(Stage.STARTING if self._has_room(replica) else Stage.WAITING)
+            return Place(Stage.SILENT if self._has_room(replica) else Stage.WAITING)
         try:
             state: NodeState = ray.get(asked)
         except ray.exceptions.ActorUnavailableError:

@@ -63,6 +63,7 @@ class EngineMetrics:
         self._queue = store.histogram("chairlift_queue_seconds")
         self._prefill = store.histogram("chairlift_prefill_seconds")
         self._decode = store.histogram("chairlift_decode_seconds")
+        self._inference = store.histogram("chairlift_inference_seconds")
         self._drains = store.counter("chairlift_drains_total")
         self._fetches = {is_whole: store.counter("chairlift_kv_fetches_total", outcome)
                          for is_whole, outcome in ((True, "whole"), (False, "failed"))}  # fmt: skip
@@ -155,6 +156,8 @@ class EngineMetrics:
         request, last = self._live.pop(id, None), self._last.pop(id, None)
         if request is not None and request.first is not None and last is not None:
             self._decode.add(last - request.first)
+            if request.admitted is not None:
+                self._inference.add(last - request.admitted)
 
     def drained(self, is_on: bool) -> None:
         """The engine was asked to be left by its requests, or to take some again."""

@@ -81,4 +81,5 @@ HISTOGRAMS: tuple[Name, ...] = (
     ("chairlift_queue_seconds",),
     ("chairlift_prefill_seconds",),
     ("chairlift_decode_seconds",),
+    ("chairlift_inference_seconds",),
 )

@@ -21,6 +21,8 @@ class FrontEndMetrics:
         self._duration = self._store.histogram("chairlift_request_duration_seconds")
         self._prompt = self._store.histogram("chairlift_request_prompt_tokens")
         self._generated = self._store.histogram("chairlift_request_generated_tokens")
+        self._samples = self._store.histogram("chairlift_request_samples")
+        self._max_tokens = self._store.histogram("chairlift_request_max_tokens")
         # From the start, so that their rise shows.
         self._store.counter("chairlift_connections_refused_total", "503")
         self._store.counter("chairlift_requests_moved_total", "death", "computed")
@@ -50,6 +52,11 @@ class FrontEndMetrics:
         self._duration.add(total_s)
         self._prompt.add(num_prompt)
         self._generated.add(num_generated)
+
+    def asked(self, num_samples: int, max_tokens: int) -> None:
+        """Of a prompt that was answered."""
+        self._samples.add(num_samples)
+        self._max_tokens.add(max_tokens)
 
     def adapted(self, adapter: str, num_prompt: int, num_generated: int) -> None:
         """A prompt was answered with an adapter."""

@@ -31,6 +31,7 @@ STEP_TOKENS = tuple(sorted({*VLLM_STEP_TOKENS, 2, 4, 24, 48, 96, 192, 384, 768, 
 _DECADES = (round(base * 10.0**exponent, 7) for exponent in range(-5, 1) for base in (1, 1.5, 2, 3, 5, 7))
 STEP = (*_DECADES, 10.0, 20.0, 60.0)
 # 1, 2, 5, 10, ... up to a million: longer than any context.
+SAMPLES = (1, 2, 5, 10, 20, 50, 100)
 TOKENS = (*(base * 10**exponent for exponent in range(6) for base in (1, 2, 5)), 10**6)
 
 
@@ -70,6 +71,8 @@ _FRONT_END = (
     ),
     _histogram("chairlift_request_prompt_tokens", TOKENS, "Prompt tokens of a finished request."),
     _histogram("chairlift_request_generated_tokens", TOKENS, "Tokens made for a finished request."),
+    _histogram("chairlift_request_samples", SAMPLES, "Answers that a finished request asked for."),
+    _histogram("chairlift_request_max_tokens", TOKENS, "Longest answer that a finished request allowed."),
     Series(
         "chairlift_requests_moved_total", "counter", "Requests that went on in another replica, and why.", ("why", "kv")
     ),
@@ -114,6 +117,7 @@ _ENGINE = (
     ),
     _histogram("chairlift_prefill_seconds", REQUEST, "From a request's first step to its first token."),
     _histogram("chairlift_decode_seconds", REQUEST, "From a request's first token to its last."),
+    _histogram("chairlift_inference_seconds", REQUEST, "From a request's first step to its last token."),
 )  # fmt: skip
 _REPLICA = (
     Series(
@@ -158,6 +162,7 @@ _DEVICE = (
 _PARENT = (
     Series("chairlift_engine_restarts_total", "counter", "Times that the engine was started again."),
     Series("chairlift_front_end_restarts_total", "counter", "Times that a front end was started again."),
+    Series("chairlift_log_lines_dropped_total", "counter", "Log lines that were not written: the log was not read."),
     Series("chairlift_build_info", "gauge", "Always 1; says what runs.", ("version", "model", "python")),
 )
 SERIES = {series.name: series for series in (*_FRONT_END, *_ENGINE, *_REPLICA, *_CLUSTER, *_DEVICE, *_PARENT)}

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, valu
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.values import MultiProcessValue
 
+from chairlift.telemetry.log_lines import num_dropped
 from chairlift.telemetry.mapped import make_mapped
 from chairlift.telemetry.metrics.figures import Counts
 from chairlift.telemetry.metrics.series import SERIES
@@ -124,6 +125,7 @@ class Store:
         self._made: dict[str, MetricWrapperBase] = {}
         self._counters: dict[tuple[str, ...], BufferedCounter] = {}
         self._histograms: dict[tuple[str, ...], BufferedHistogram] = {}
+        self._dropped = self.counter("chairlift_log_lines_dropped_total")
 
     def counter(self, name: str, *labels: str) -> BufferedCounter:
         if (name, *labels) not in self._counters:
@@ -143,6 +145,7 @@ class Store:
         return self._metric(Gauge, name, labels, multiprocess_mode="livesum")
 
     def flush(self) -> None:
+        self._dropped.add(num_dropped() - self._dropped.total)
         for counter in self._counters.values():
             counter.flush()
         for histogram in self._histograms.values():

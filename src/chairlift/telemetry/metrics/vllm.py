@@ -36,12 +36,17 @@ _HISTOGRAMS = {
     "e2e_request_latency_seconds": ("request_duration_seconds", _REQUEST, "Latency of a request."),
     "request_queue_time_seconds": ("queue_seconds", _REQUEST, "Time in the queue."),
     "request_prefill_time_seconds": ("prefill_seconds", _REQUEST, "Time of the prompt."),
+    "request_inference_time_seconds": ("inference_seconds", _REQUEST, "Time from the first step on."),
     "request_decode_time_seconds": ("decode_seconds", _REQUEST, "Time after the first token."),
     "iteration_tokens_total": ("step_tokens", series.VLLM_STEP_TOKENS, "Tokens of a step."),
     "request_prompt_tokens": ("request_prompt_tokens", series.TOKENS, "Prompt tokens of a request."),
     "request_generation_tokens": ("request_generated_tokens", series.TOKENS, "Generated tokens of a request."),
     "request_max_num_generation_tokens": ("request_generated_tokens", series.TOKENS, "Generated tokens of a request."),
+    "request_params_n": ("request_samples", series.SAMPLES[:5], "Answers that a request asked for."),
+    "request_params_max_tokens": ("request_max_tokens", series.TOKENS, "Longest answer that a request allowed."),
 }  # fmt: skip
+_WAITING = ("requests_waiting", "requests_preempted")
+_CACHE = ("kv_capacity_blocks", "kv_block_size_tokens")
 _USAGE = ("kv_cache_usage_perc", "gpu_cache_usage_perc")
 
 
@@ -51,6 +56,8 @@ def sources() -> Iterator[tuple[str, str, tuple[str, ...]]]:
         yield f"vllm:{name}_total" if kind == "counter" else f"vllm:{name}", kind, tuple(parts)
     for name in _USAGE:
         yield f"vllm:{name}", "gauge", ("kv_held_ratio",)
+    yield "vllm:num_requests_waiting_by_reason", "gauge", _WAITING
+    yield "vllm:cache_config_info", "gauge", _CACHE
     yield "vllm:request_success_total", "counter", ("requests",)
     for name, (part, *_) in _HISTOGRAMS.items():
         yield f"vllm:{name}", "histogram", (part,)
@@ -65,6 +72,8 @@ def as_vllm(metrics: Iterable[Metric], model: str) -> Iterator[Metric]:
             value = sum(sample.value for part in parts for sample in ours[part].samples)
             yield _metric(name, kind, help, labels, value)
     yield from _usage(ours, labels)
+    yield from _waiting(ours, labels)
+    yield from _cache(ours, labels)
     yield _successes(ours, labels)
     for name, (part, bounds, help) in _HISTOGRAMS.items():
         if part in ours:
@@ -82,6 +91,23 @@ def _usage(ours: Mapping[str, Metric], labels: dict[str, str]) -> Iterator[Metri
         [sample] = ours["kv_held_ratio"].samples
         for name in _USAGE:
             yield _metric(name, "gauge", "KV cache in use; 1 is all of it.", labels, sample.value)
+
+
+def _waiting(ours: Mapping[str, Metric], labels: dict[str, str]) -> Iterator[Metric]:
+    if all(part in ours for part in _WAITING):
+        waiting = sum(sample.value for part in _WAITING for sample in ours[part].samples)
+        metric = Metric("vllm:num_requests_waiting_by_reason", "Requests that wait, by why.", "gauge")
+        for reason, value in (("capacity", waiting), ("deferred", 0.0)):
+            metric.add_sample(metric.name, labels | {"reason": reason}, value)
+        yield metric
+
+
+def _cache(ours: Mapping[str, Metric], labels: dict[str, str]) -> Iterator[Metric]:
+    if all(part in ours for part in _CACHE):
+        blocks, size = (int(sum(sample.value for sample in ours[part].samples)) for part in _CACHE)
+        told = {"num_gpu_blocks": blocks, "block_size": size, "kv_cache_size_tokens": blocks * size}
+        about = labels | {name: str(value) for name, value in told.items()}
+        yield _metric("cache_config_info", "gauge", "What the KV cache is; always 1.", about, 1)
 
 
 def _successes(ours: Mapping[str, Metric], labels: dict[str, str]) -> Metric:

@@ -58,6 +58,13 @@ class Asked:
         thinks = self.thinks if told is None else told
         object.__setattr__(self, "thinks", False if thinks is None and budget == 0 else thinks)
 
+    def with_defaults(self, template_kwargs: Mapping[str, Any] | None) -> "Asked":
+        """`template_kwargs`: of the server, for what this turn does not say itself."""
+        if not template_kwargs:
+            return self
+        left = {name: value for name, value in template_kwargs.items() if self.thinks is None or name not in _SWITCHES}
+        return replace(self, template_kwargs=left | dict(self.template_kwargs))
+
 
 @dataclass(frozen=True, slots=True)
 class ReadAs:

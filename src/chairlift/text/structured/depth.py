@@ -5,7 +5,7 @@ and ends the process where that is full. The time it takes grows with the length
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 # The library takes 6 KiB of the stack for a schema at most, and 3 KiB for a rule or a group. A thread has 8 MiB, or
@@ -38,6 +38,13 @@ class Links(Generic[T]):
             below = [depths[way[1]] + (self._at[way] if len(part) == 1 else inside) for way in ways]
             depths |= dict.fromkeys(part, max([inside, *below]))
         return max(depths.values(), default=0)
+
+    def sums(self, own: Mapping[T, int], is_counted: Callable[[T], bool]) -> list[int]:
+        """What each has of its own, and of all that it leads to, as often as it does. There may be no circles."""
+        found: dict[T, int] = {}
+        for (each,) in filter(lambda part: is_counted(part[0]), self._parts()):
+            found[each] = own.get(each, 0) + sum(found.get(other, 0) for other in self._to[each])
+        return list(found.values())
 
     def circles(self) -> Iterator[list[T]]:
         """Those of which each leads to all."""

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from chairlift.text.structured.places import all_parts
-from chairlift.text.structured.shortest_json import NoAnswer, Unknown, shortest_json
+from chairlift.text.structured.shortest_json import NoAnswer, shortest_json
+from chairlift.text.structured.shortest_match import Unknown
 
 MAX_OPTIONAL = 200  # properties: each is one more way on at every place between properties
 _MAX_EXACT = 2**53  # the library reads numbers as doubles, and would write another one

@@ -4,6 +4,7 @@ Always: the same shape gives the same grammar, so an engine can make it again; b
 may write blanks for ever sometimes does; what a grammar cannot hold an answer to is refused, never left out.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ from chairlift.text.structured.lark import (
 )
 from chairlift.text.structured.places import failing_place
 from chairlift.text.structured.rules_depth import check_lark
-from chairlift.text.structured.source import check_length, choices, loaded, wrong
+from chairlift.text.structured.source import check_length, check_optional, choices, loaded, num_optional, wrong
 from chairlift.text.structured.tags import tags_grammar
 from chairlift.text.structured.vocabulary import byte_vocabulary
 
@@ -39,6 +40,10 @@ from chairlift.text.structured.vocabulary import byte_vocabulary
 #     shapes: 200 optional properties need 20,000, a list of any of 100 objects 30,000: 4 ms
 # Hundreds of ambiguous rules, each inside of all others, are not bounded by this: one row of items takes seconds.
 _MAX_ITEMS, _MAX_ITEMS_OF_RULES = 50_000, 10_000
+
+
+_TOO_MANY = "Too many items"  # says the library
+_MAX_MASK_S = 0.25  # of the thread's processor time, for the first one
 
 
 def _limits(step_max_items: int) -> LLParserLimits:
@@ -64,7 +69,10 @@ def grammar_of(structured: Structured) -> str:
 
 def matcher_of(structured: Structured, vocabulary: LLTokenizer) -> LLMatcher:
     """For answers; its error says what it cannot hold to."""
-    grammar = grammar_of(structured)
+    return _matcher(structured, grammar_of(structured), vocabulary)
+
+
+def _matcher(structured: Structured, grammar: str, vocabulary: LLTokenizer) -> LLMatcher:
     has_rules = structured.kind == "grammar" or (structured.kind in _LARK and holds_given(grammar))
     return LLMatcher(vocabulary, grammar, log_level=0, limits=_LIMITS_OF_RULES if has_rules else LIMITS)
 
@@ -84,8 +92,8 @@ def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None
     elif structured.kind in _LARK and is_endless(_LARK[structured.kind](structured.source)):
         raise wrong("has no finite answer: it needs itself")
     may_be_dead = structured.kind in ("regex", *_LARK) or '"allOf"' in structured.source
-    if may_be_dead and not names_tokens and _is_dead(grammar):
-        raise wrong("no text has this shape")
+    if may_be_dead and not names_tokens:
+        _check_beginning(_matcher(structured, grammar, byte_vocabulary()))
 
 
 def _check_schema(schema: Any, fault: str) -> None:
@@ -96,11 +104,15 @@ def _check_schema(schema: Any, fault: str) -> None:
         raise wrong(f"at {place or '/'}: {why}")
 
 
-def _is_dead(grammar: str) -> bool:
-    """Whether nothing at all may come first."""
-    matcher = LLMatcher(byte_vocabulary(), grammar, log_level=0, limits=LIMITS)
+def _check_beginning(matcher: LLMatcher) -> None:
+    """Of an answer: something may come first, and what it is can be told in time."""
+    began_s = time.thread_time()
     matcher.compute_bitmask()
-    return bool(matcher.is_error())
+    if time.thread_time() - began_s > _MAX_MASK_S or _TOO_MANY in matcher.get_error():
+        why = "too many parts that may be left out, one behind the other, or ways to read one text"
+        raise wrong(f"{why}: an answer could not even begin; say less of what may come, or write rules as terminals")
+    if matcher.is_error():
+        raise wrong("no text has this shape")
 
 
 def json_schema_fault(schema: Any) -> str:
@@ -138,6 +150,11 @@ def _of_schema(schema: Any) -> str:
         raise wrong(f"not a JSON schema: {error}") from error
 
 
+def _of_regex(pattern: str) -> str:
+    check_optional([num_optional(pattern)])
+    return LLMatcher.grammar_from_regex(pattern)
+
+
 def _of_choice(source: str) -> str:
     return LLMatcher.grammar_from_regex("|".join(map(escaped, choices(source))))
 
@@ -147,7 +164,7 @@ _LARK: dict[str, Callable[[str], str]] = {
     "grammar": lark_of, "structural_tag": lambda source: tags_grammar(loaded(source)), "response": str,
 }  # fmt: skip
 _MAKERS: dict[str, Callable[[str], str]] = {
-    "json_schema": lambda source: _of_schema(loaded(source)), "regex": LLMatcher.grammar_from_regex,
+    "json_schema": lambda source: _of_schema(loaded(source)), "regex": _of_regex,
     "choice": _of_choice,
 }  # fmt: skip
 

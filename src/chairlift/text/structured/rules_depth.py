@@ -6,10 +6,11 @@ count as one inside of another.
 
 import json
 import re
+from collections import Counter
 
 from chairlift.text.structured.depth import MAX_RULES, Links
 from chairlift.text.structured.schema_depth import check_depth
-from chairlift.text.structured.source import wrong
+from chairlift.text.structured.source import check_optional, num_optional, wrong
 
 _NAME = "_?(?:[a-z][_a-z0-9-]*|[A-Z][_A-Z0-9-]*)"
 _LARK = re.compile(
@@ -38,17 +39,19 @@ _Name = tuple[int, str]  # of a rule: the grammar that it is in, and its name th
 
 def check_lark(lark: str) -> None:
     """Raises `InvalidRequest`."""
-    links = _checked(lark, _LARK)
+    reader = _checked(lark, _LARK)
+    links = reader.links
     looped = next((name for circle in links.circles() for _, name in circle if name.isupper()), None)
     if looped is not None:
         raise wrong(f"the terminal {looped} needs itself")
+    check_optional(reader.optional())
 
 
 def check_gbnf(gbnf: str) -> None:
     _checked(gbnf, _GBNF)
 
 
-def _checked(source: str, tokens: re.Pattern[str]) -> Links[_Name]:
+def _checked(source: str, tokens: re.Pattern[str]) -> "_Reader":
     reader = _Reader(source, tokens)
     reader.read()
     links = reader.links
@@ -56,7 +59,7 @@ def _checked(source: str, tokens: re.Pattern[str]) -> Links[_Name]:
     if depth > MAX_RULES:
         why = f"rules and groups lead {depth} deep, one inside of another, and {MAX_RULES} are the most"
         raise wrong(f"{why}; refer to fewer, or write rules where they are used")
-    return links
+    return reader
 
 
 class _Reader:
@@ -64,6 +67,9 @@ class _Reader:
         self._source, self._tokens = source, tokens
         self.links = Links[_Name]()
         self.is_clear = True  # each beginning of a rule was understood
+        # Parts that may be left out: of each expression in a rule, and of each rule or terminal itself.
+        self._in_expressions: list[int] = []
+        self._in_rules = Counter[_Name]()
         self._at = 0
         self._num_grammars = 0
         self._owner: _Name = (0, "")
@@ -74,6 +80,10 @@ class _Reader:
         while (token := self._tokens.match(self._source, self._at)) is not None:
             self._at = token.end()
             match token.lastgroup:
+                case "text" if token[0].startswith("/") and not token[0].startswith("//"):
+                    self._count(num_optional(token[0]), is_expression=True)
+                case "other" if token[0] in "?*~":
+                    self._count(1)
                 case "head" | "statement":
                     self._begin((self._owner[0], "" if token.lastgroup == "statement" else token["rule"]))
                 case "name":
@@ -86,12 +96,25 @@ class _Reader:
                 case "brace" if self._level == 1 and self._outside:
                     self._owner, self._level = self._outside.pop()
                 case "opening" | "closing" | "brace":
+                    self._count(int(token[0] == "{"))
                     self._level = max(self._level + (1 if token.lastgroup == "opening" else -1), 1)
                     self.links.add(self._owner, self._level)
                 case "block":
                     self._block(token["kind"])
                 case "colon":
                     self.is_clear = False
+
+    def _count(self, num: int, is_expression: bool = False) -> None:
+        if is_expression and not self._owner[1].isupper():
+            self._in_expressions.append(num)
+        else:
+            self._in_rules[self._owner] += num
+
+    def optional(self) -> list[int]:
+        """Parts that may be left out: of each expression, each rule, and each terminal with those that it names."""
+        of_terminals = self.links.sums(self._in_rules, lambda name: name[1].isupper())
+        of_rules = [num for name, num in self._in_rules.items() if not name[1].isupper()]
+        return [*self._in_expressions, *of_rules, *of_terminals]
 
     def _begin(self, owner: _Name) -> None:
         self._owner, self._level = owner, 1

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from chairlift.text.structured.depth import MAX_SCHEMAS, Links
 from chairlift.text.structured.places import BY_NAME
-from chairlift.text.structured.source import wrong
+from chairlift.text.structured.source import check_optional, num_optional, wrong
 
 _MAX_NESTED = 127  # that the library reads
 _SHARED = ("$defs", "definitions")
@@ -29,6 +29,14 @@ def check_depth(schema: _Object) -> None:
     if (depth := _depth(schema, [each for _, each in objects])) > MAX_SCHEMAS:
         why = f"references lead {depth} schemas deep, one inside of another, and {MAX_SCHEMAS} are the most"
         raise wrong(f"{why}; refer to fewer, or write schemas where they are used")
+    check_optional(num_optional(pattern) for _, each in objects for pattern in _patterns(each))
+
+
+def _patterns(schema: _Object) -> Iterator[str]:
+    if isinstance(pattern := schema.get("pattern"), str):
+        yield pattern
+    if isinstance(named := schema.get("patternProperties"), dict):
+        yield from named
 
 
 def _objects(value: Any) -> Iterator[tuple[int, _Object]]:

@@ -1,6 +1,7 @@
 """The shortest text that a shape allows, and the fewest tokens that spell it: fewer are refused before anything runs.
 
-Always: a schema that no finite text satisfies is refused, with its place.
+Always: a schema that no finite text satisfies is refused, with its place. The search takes little time: it ends
+without a result where there is none left.
 """
 
 from collections import defaultdict
@@ -10,8 +11,8 @@ from llguidance import LLMatcher
 
 from chairlift.core.structured import Structured
 from chairlift.text.structured.grammar import LIMITS, grammar_of
-from chairlift.text.structured.shortest_json import NoAnswer, Unknown, shortest_json
-from chairlift.text.structured.shortest_match import Cost, shortest_match
+from chairlift.text.structured.shortest_json import NoAnswer, shortest_json
+from chairlift.text.structured.shortest_match import Cost, Unknown, limited, shortest_match
 from chairlift.text.structured.source import choices, loaded, wrong
 from chairlift.text.structured.vocabulary import byte_vocabulary
 from chairlift.text.tokenizer import Tokenizer
@@ -23,12 +24,12 @@ def shortest_text(structured: Structured, cost: Cost = len) -> str | None:
     """Of several texts, the one of least cost; None where it cannot be told. It may be none that the grammar allows:
     `is_allowed` tells."""
     if structured.kind == "regex":
-        return shortest_match(structured.source, cost)
-    if structured.kind == "choice":
-        return min(choices(structured.source), key=cost)
-    if structured.kind != "json_schema":
-        return None
+        return shortest_match(structured.source, limited(cost))
     try:
+        if structured.kind == "choice":
+            return min(choices(structured.source), key=limited(cost))
+        if structured.kind != "json_schema":
+            return None
         return shortest_json(loaded(structured.source), cost)
     except Unknown:
         return None

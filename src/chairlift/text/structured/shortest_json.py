@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from chairlift.text.structured.shortest_match import Cost, shortest_match
+from chairlift.text.structured.shortest_match import Cost, Unknown, limited, shortest_match
 from chairlift.text.structured.source import ANNOTATIONS
 
 _SILENT = ANNOTATIONS | {"$schema", "$defs", "definitions"}
-_REFERENCE = b'"$ref"'
+_REFERENCE = b'"$ref":'  # in no text: quotes are escaped there
 _MAX_LENGTH = 16 * 1024  # characters of what comes out
 _MAX_PARTS = 2000  # schemas that are looked at
 _FORMATS = {
@@ -25,10 +25,6 @@ _FORMATS = {
 _CONSTRAINTS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _ALL = ("number", "string", "array", "object", "null", "boolean")
 _NUMBERS = sorted(range(-999, 1000), key=lambda number: (len(str(number)), abs(number)))
-
-
-class Unknown(Exception):
-    """The shortest value cannot be told."""
 
 
 class NoAnswer(Exception):
@@ -50,11 +46,12 @@ def shortest_json(schema: Any, cost: Cost = len) -> str:
 class _Search:
     def __init__(self, root: Any, cost: Cost) -> None:
         self._root = root
-        self._cost = cost
+        self._cost = limited(cost)
         self._num_parts = 0
         self._known: dict[bytes, str] = {}  # of parts without references, by their JSON: many are alike
 
     def value(self, schema: Any, place: str, on_way: tuple[bytes, ...]) -> str:
+        self._cost("")  # of nothing: it tells that no time is left
         key = msgspec.json.encode(schema)
         if key in self._known:
             return self._known[key]
@@ -95,6 +92,7 @@ class _Search:
         found: list[str] = []
         fault = NoAnswer(place, "allows no value")
         for way in ways:
+            self._cost("")
             try:
                 found.append(way())
             except NoAnswer as error:

@@ -1,6 +1,7 @@
 """The shortest text that a regular expression matches, by Python's own parser of expressions."""
 
 import re
+import time
 from collections.abc import Callable
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
@@ -20,8 +21,23 @@ _CATEGORIES: dict[Any, Callable[[str], bool]] = {
 }
 
 
-class _Unknown(Exception):
-    """Something whose shortest match is not known here."""
+_MAX_SECONDS = 0.05  # of the thread's processor time, for one search
+
+
+class Unknown(Exception):
+    """What is shortest cannot be told."""
+
+
+def limited(cost: Cost) -> Cost:
+    """Raises `Unknown` once a search that begins now has taken too long."""
+    until_s = time.thread_time() + _MAX_SECONDS
+
+    def limited_cost(text: str) -> int:
+        if time.thread_time() > until_s:
+            raise Unknown
+        return cost(text) if text else 0
+
+    return limited_cost
 
 
 def shortest_match(pattern: str, cost: Cost = len) -> str | None:
@@ -31,7 +47,7 @@ def shortest_match(pattern: str, cost: Cost = len) -> str | None:
         return None
     try:
         return _sequence(_parser.parse(pattern), cost)
-    except (re.error, _Unknown, RecursionError, OverflowError):
+    except (re.error, Unknown, RecursionError, OverflowError):
         return None
 
 
@@ -40,7 +56,7 @@ def _sequence(parts: Any, cost: Cost) -> str:
     for code, value in parts:
         text += _part(code, value, cost)
         if len(text) > MAX_LENGTH:
-            raise _Unknown
+            raise Unknown
     return text
 
 
@@ -52,7 +68,7 @@ def _part(code: Any, value: Any, cost: Cost) -> str:
         inside = value[2]
         once = _sequence(inside, cost) if least else ""
         if least * len(once) > MAX_LENGTH:
-            raise _Unknown
+            raise Unknown
         return once * least
     if code == codes.SUBPATTERN:
         return _sequence(value[-1], cost)
@@ -66,7 +82,7 @@ def _part(code: Any, value: Any, cost: Cost) -> str:
         return _member(value)
     if code == codes.AT and value in (codes.AT_BEGINNING, codes.AT_END, codes.AT_BEGINNING_STRING, codes.AT_END_STRING):
         return ""
-    raise _Unknown
+    raise Unknown
 
 
 def _member(members: Any) -> str:
@@ -76,7 +92,7 @@ def _member(members: Any) -> str:
     for char in _CHARS if is_negated else (*firsts, *_CHARS):
         if any(_holds(code, value, char) for code, value in members) != is_negated:
             return char
-    raise _Unknown
+    raise Unknown
 
 
 def _holds(code: Any, value: Any, char: str) -> bool:

@@ -1,5 +1,8 @@
 """The source texts of shapes, read: what they hold, or an error that says why they hold none."""
 
+import math
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -39,6 +42,25 @@ def wrong(message: str) -> InvalidRequest:
 def check_length(source: str) -> None:
     if len(source) > MAX_CHARACTERS:
         raise wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(source)}")
+
+
+# Of one expression or rule: the library takes 0.3 s for as many in a row, and four times that for twice as many.
+MAX_OPTIONAL = 1000
+_SIGN = re.compile(r"\\.|[?*{]", re.DOTALL)
+
+
+def num_optional(pattern: str) -> int:
+    """Parts of an expression that may be left out, or a few more."""
+    return sum(1 for sign in _SIGN.findall(pattern) if len(sign) == 1) - pattern.count("(?")
+
+
+def check_optional(counts: Iterable[int]) -> None:
+    """Of the expressions and rules in a shape. Raises `InvalidRequest`."""
+    if (num := math.isqrt(sum(count * count for count in counts))) > MAX_OPTIONAL:
+        why = (
+            f"{num} parts of an expression or rule may be left out or repeated (?, * and {{}}), and {MAX_OPTIONAL} are"
+        )
+        raise wrong(f"{why} the most; divide it into rules, or say less of what may come")
 
 
 def loaded(source: str) -> Any:

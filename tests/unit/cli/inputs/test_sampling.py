@@ -27,7 +27,16 @@ def test_flags_not_given_are_left_to_the_model_except_max_tokens() -> None:
 
 def test_every_parameter_has_a_flag_except_those_without_a_visible_effect() -> None:
     options = vars(parser(without=("n",)).parse_args([]))
-    without = {"n", "logprobs", "prompt_logprobs", "logit_bias", "structured_outputs", "detokenize", "output_kind"}
+    without = {
+        "n",
+        "logprobs",
+        "prompt_logprobs",
+        "logit_bias",
+        "structured_outputs",
+        "detokenize",
+        "banned",
+        "output_kind",
+    }
     assert PARAMS.keys() - options.keys() == without
 
 

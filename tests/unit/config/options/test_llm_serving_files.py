@@ -33,7 +33,7 @@ EXPECTED: dict[str, tuple[object, ...]] = {
 READ = {
     "model_config": {"model_name", "max_generate_length", "end_token", "seq_length", "decode_batch_size", "model_dtype",
                      "batching_strategy", "page_attention", "fastserve"},
-    "serving_config": {"server_ip", "server_port"},
+    "serving_config": {"server_ip", "server_port", "agent_ports"},
     "fa_config": {"rate", "starve_waiting_time"},
 }  # fmt: skip
 

@@ -85,6 +85,16 @@ def test_a_share_of_the_memory_is_above_0_and_at_most_1() -> None:
         ({"memory": 0}, "--memory must be a number above 0 and at most 1, got 0"),
         ({"memory": "1.01"}, "--memory must be a number above 0 and at most 1, got '1.01'"),
         ({"memory": "nan"}, "--memory must be a number, got 'nan'"),
+        ({"max_running": [1]}, "--max-running must be a whole number between 1 and 65536, got [1]"),
+        (
+            {"override_generation_config": '{"max_new_tokens": 3}'},
+            "alone; requests say max_new_tokens",
+        ),
+        ({"default_chat_template_kwargs": "x"}, "--default-chat-template-kwargs must be a JSON object"),
+        (
+            {"generation_config": "/no"},
+            "--generation-config must be auto, vllm, or a folder with ",
+        ),
         ({"memory": "90%"}, "--memory must be a number, got '90%'"),
         ({"prefix_cache": "perhaps"}, "--prefix-cache must be true or false"),
         ({"tokenizer": "/no/such/file"}, "--tokenizer must be an existing file or folder"),
@@ -121,6 +131,12 @@ def test_a_bad_file_is_refused_by_name(tmp_path: Path, text: str, complaint: str
     assert complaint in str(refusal.value)
     assert "chairlift.yaml" in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_key_twice_is_refused_where_one_value_would_be_lost(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("port: 1\nmax_running: 4\nmax_running: 5\n")
+    with pytest.raises(InvalidConfig, match=r"c.yaml: max_running stands there twice, at line 3 again"):
+        resolve({}, tmp_path / "c.yaml")
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

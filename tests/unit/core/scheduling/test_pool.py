@@ -116,3 +116,16 @@ def test_a_block_indexed_under_a_forgotten_prefix_keeps_its_first_name() -> None
 def test_without_an_index_nothing_is_found() -> None:
     pool = BlockPool(2, 1, has_prefix_index=False)
     assert pool.find(ROOT, packed([1]), 1) == ([], ROOT, ())
+
+
+def test_forgetting_leaves_the_prefixes_that_tables_list() -> None:
+    pool = BlockPool(4, 2)
+    first, other = pool.take(1), pool.take(1)
+    pool.publish(other[0], pool.publish(first[0], ROOT, packed((1, 2))), packed((3, 4)))
+    pool.release(other)
+    assert not pool.forget()
+    pool.check([first])
+    assert pool.find(ROOT, packed((1, 2, 3, 4)), 4).blocks == first
+    pool.release(first)
+    assert pool.forget()
+    assert (pool.num_cached, pool.num_free) == (0, 4)

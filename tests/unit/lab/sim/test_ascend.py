@@ -1,5 +1,7 @@
 """The Ascend profiles against times that contest reports publish and that no fit has seen."""
 
+from dataclasses import replace
+
 import pytest
 
 from chairlift.config.options.resolve import resolve
@@ -27,6 +29,19 @@ def test_without_padding_the_machine_keeps_up_with_the_requests() -> None:
     assert report.ttft_s.p90 < 1
 
 
-@pytest.mark.parametrize("name", ["ascend-910b4-llm-serving", "ascend-910b4-llama2-7b"])
+@pytest.mark.slow
+def test_orders_gain_where_empty_slots_are_paid() -> None:
+    """As reports of the contest found: 40 s and more."""
+    settings = resolve({"preset": "llm-serving", "num_blocks": 1023})
+    profile, arrivals = load_profile("ascend-910b4-all-slots"), parse_arrivals("constant:rate=10")
+    first_come, sorted_by_length = (
+        run(replace(settings, policy=policy), profile, load_items("contest"), arrivals).total_s
+        for policy in ("fcfs", "longest-first")
+    )
+    assert first_come == pytest.approx(759.0, rel=0.01)  # the published sums
+    assert -55 < sorted_by_length - first_come < -40
+
+
+@pytest.mark.parametrize("name", ["ascend-910b4-llm-serving", "ascend-910b4-llama2-7b", "ascend-910b4-all-slots"])
 def test_the_profiles_say_that_they_were_not_measured(name: str) -> None:
     assert "not measured by us" in load_profile(name).note

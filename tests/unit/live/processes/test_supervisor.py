@@ -158,6 +158,20 @@ def test_an_engine_that_hangs_is_killed_and_counts_as_crashed(start) -> None:
     assert server.lines[-1] == f"error: the engine died {MAX_DEATHS} times in a row without any progress; giving up"
 
 
+def test_a_front_end_that_hangs_is_killed_and_started_again(start) -> None:
+    server = start("front end hangs")
+    server.read_until("ready")
+    engine, first = server.pids["engine"], server.pids["front-end"]
+    died = "the front end 0 died (it hung: no sign of life for 0 s) with 3 requests in flight; starting it again"
+    assert server.read_until("the front end 0 died") == died
+    server.read_until("front-end")
+    assert not is_alive(first)
+    assert server.pids["engine"] == engine
+    assert is_alive(engine)
+    os.kill(server.process.pid, signal.SIGTERM)  # another that hangs does not keep the server from its end
+    assert server.end() == 0
+
+
 def test_an_engine_that_makes_progress_may_die_as_often_as_it_likes(start) -> None:
     server = start("engine makes progress")
     server.read_until("ready")

@@ -13,7 +13,7 @@ from chairlift.lab.sim.runner import VirtualClock
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.engine_process import PREPARE_AFTER_S, TAKE_S, TIDY_AFTER_S, EngineProcess
-from chairlift.live.wire.messages import FromEngine, Hello, Ready, with_adapter
+from chairlift.live.wire.messages import Abort, FromEngine, Hello, Ready, with_adapter
 from chairlift.runner.adapters.store import AdapterStore
 from fakes.ledger import LedgerRunner
 from fakes.patience import wait_until
@@ -74,6 +74,25 @@ def test_messages_come_before_work_ahead(tmp_path: Path) -> None:
     assert len(left) == 100
     process._receive()  # there is work now
     assert len(left) == 100
+    caller.close(0)
+    process._socket.close(0)
+
+
+def test_a_request_whose_abort_has_come_is_never_begun(tmp_path: Path) -> None:
+    process = make_process(tmp_path, [False] * 100)
+    begun: list[int] = []
+    process._switchboard.submit = lambda front_end, message: begun.append(message.key)  # type: ignore[method-assign]
+    caller = zmq.Context.instance().socket(zmq.DEALER)
+    caller.connect(f"ipc://{tmp_path}/engine")
+    encode = msgspec.msgpack.Encoder().encode
+    for key in (1, 2, 3):
+        caller.send(encode(submit(key, [1, 2], SamplingParams(max_tokens=2, n=2))))
+    for abort in (Abort(2), Abort(3, sample=1)):
+        caller.send(encode(abort))
+    wait_until(lambda: process._collect(0) and len(process._inbox) == 5)
+    process._take(0)
+    assert begun == [1, 3]
+    assert not process._aborted and not process._inbox
     caller.close(0)
     process._socket.close(0)
 

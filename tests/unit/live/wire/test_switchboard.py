@@ -1,12 +1,16 @@
 """Submissions become requests, events become outputs; on the ledger runner."""
 
+from dataclasses import replace
+
 import pytest
 
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
+from chairlift.core.plan import StepResult
 from chairlift.core.policies.mlfq import Mlfq
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import FinishReason
+from chairlift.core.structured import NO_FURTHER
 from chairlift.live.wire.messages import Abort, Output
 from chairlift.live.wire.switchboard import Switchboard
 from fakes.ledger import LedgerRunner, expected, expected_beams
@@ -44,6 +48,20 @@ def test_every_sample_gets_the_tokens_it_would_get_alone_and_one_finish() -> Non
         assert tokens_of(outputs, 7, request.sample_index) == expected(request, VOCAB_SIZE)
     assert sorted(o.sample for o in outputs if o.finish == "length") == [0, 1, 2]
     assert num_free(switchboard) == 256
+
+
+@pytest.mark.parametrize(
+    ("why", "field"), [(f"{NO_FURTHER}: too many items", "structured_outputs"), ("logits are not numbers", None)]
+)
+def test_a_shape_that_cannot_be_held_to_is_its_clients_fault(why: str, field: str | None) -> None:
+    class Failing(LedgerRunner):
+        def collect(self) -> StepResult:
+            return replace(super().collect(), failed={RequestId(1): why})
+
+    switchboard = ledger_switchboard(Failing)
+    switchboard.submit(HERE, submit(7, PROMPT, SamplingParams(max_tokens=5)))
+    [ended] = drain(switchboard)[HERE]
+    assert (ended.finish, ended.error, ended.error_field) == ("error", why, field)
 
 
 def test_an_end_token_finishes_with_stop_unless_it_is_ignored() -> None:

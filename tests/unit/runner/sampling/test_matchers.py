@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,6 +67,36 @@ def test_only_what_continues_the_shape_may_come() -> None:
     yes_or_no = Structured.choice(["yes", "no"])
     assert {TOKENIZER.spelling[token] for token in one(yes_or_no, "")} <= {b"y", b"ye", b"yes", b"n", b"no"}
     assert {TOKENIZER.spelling[token] for token in one(yes_or_no, "n")} == {b"o"}
+
+
+def masked(text: str, **given: Any) -> set[int]:
+    params = SamplingParams(max_tokens=90, **given).banning(encoded)
+    asked = Request(id=RequestId(1), prompt=(5, 6), params=params, max_output=90, seed=0, stop_ids=frozenset({7}))
+    masks = matchers().masks(1, [(asked, encoded(text))])
+    return {-1} if masks.failed else allowed(masks.words[0])
+
+
+def test_tokens_that_are_allowed_are_all_that_may_come() -> None:
+    assert masked("", allowed_token_ids=[3, 40, SIZE - 1]) == {3, 40, SIZE - 1}
+    yes = Structured.choice(["yes", "no"])
+    both = masked("", allowed_token_ids=encoded("y") + encoded("q"), structured_outputs=yes)
+    assert both == set(encoded("y"))
+    assert masked("", allowed_token_ids=encoded("q"), structured_outputs=yes) == {-1}
+
+
+def test_a_bad_word_is_never_completed() -> None:
+    word = encoded("zqx")
+    assert len(word) > 1
+    assert word[-1] in masked("", bad_words="zqx")
+    assert word[-1] in masked("zq zq", bad_words="zqxy")
+    assert word[-1] not in masked("a zq", bad_words="zqx")
+    [single] = encoded("e")
+    assert single not in masked("", bad_words=["e", "zqx"])
+
+
+def test_a_list_with_end_tokens_alone_fails_where_the_answer_may_not_end_yet() -> None:
+    assert masked("", allowed_token_ids=[7], min_tokens=1) == {-1}
+    assert masked("e", allowed_token_ids=[7], min_tokens=1) == {7}
 
 
 def test_a_complete_answer_can_only_end() -> None:

@@ -152,7 +152,7 @@ def test_weights_too_large_for_the_gpu_are_refused_before_anything_is_read(
 
 def test_a_share_of_a_gpu_is_warned_of_on_a_cpu(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
     load(twin, memory=0.5)
-    assert "memory 0.5 is a share of a GPU's and means nothing on a CPU; see --kv-memory" in caplog.text
+    assert "--memory 0.5 is a fraction of a GPU's memory and is ignored on a CPU; use --kv-memory SIZE" in caplog.text
     caplog.clear()
     assert load(twin).budget is None
     assert caplog.text == ""

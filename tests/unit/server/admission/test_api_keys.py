@@ -186,6 +186,46 @@ async def test_unread_tokens_are_charged_too(charged: list[int]) -> None:
     assert charged == [2, 200]
 
 
+GRAMMAR = "start: A\nA: " + "B " * 1100 + '\nB: "a"?'
+
+
+@pytest.mark.parametrize(
+    ("body", "num"),
+    [
+        ({"prompt": 5}, 0),
+        ({"prompt": [1, 2], "n": 1000}, 0),
+        ({"prompt": "Hello", "guided_grammar": GRAMMAR}, len(GRAMMAR) // 4),
+        ({"prompt": [1, 2], "n": 8, "max_tokens": 10_000, "logprobs": 100}, 0),
+        ({"prompt": "Hello", "max_tokens": 10_000}, 1),
+        ({"prompt": "Hello", "logit_bias": {"99999": 1}}, 1),
+    ],
+)
+async def test_a_refused_body_counts_as_a_request_with_the_work_for_it(
+    charged: list[int], tmp_path: Path, body: dict[str, object], num: int
+) -> None:
+    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "requests_per_minute": 2})
+    async with HttpWorld(api_key_file=file).http() as http:
+        codes = [(await http.post("/v1/completions", json=body, headers=bearer(ALICE))).status_code for _ in range(3)]
+    assert codes == [400, 400, 429]
+    assert charged == [num, num]
+
+
+async def test_shapes_and_scores_are_charged_for_with_the_tokens(charged: list[int]) -> None:
+    async with HttpWorld("a" * 40, api_key=ALICE).http() as http:
+        body = {"prompt": [1, 2], "guided_regex": "[a-c]{32,64}", "max_tokens": 80, "logprobs": 3}
+        answer = await http.post("/v1/completions", json=body, headers=bearer(ALICE))
+    num_output = answer.json()["usage"]["completion_tokens"]
+    assert charged == [2 + len("[a-c]{32,64}") // 4, num_output + num_output * 4 // 16]
+
+
+async def test_what_a_key_cannot_pay_for_counts_as_a_request(tmp_path: Path) -> None:
+    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "requests_per_minute": 4})
+    async with HttpWorld(api_key_file=file).http() as http:
+        codes = [(await http.post("/v1/completions", json=WORDS | {"n": n}, headers=bearer(ALICE))).status_code
+                 for n in (2, 4, 4, 1)]  # fmt: skip
+    assert codes == [200, 429, 429, 429]
+
+
 class Unread:
     num_heard = 0
 
@@ -231,7 +271,7 @@ async def test_pages_of_other_sites_are_let_in_by_name_only() -> None:
 
 
 def test_admin_routes_that_others_can_reach_need_a_key() -> None:
-    with pytest.raises(InvalidConfig, match="can be reached from elsewhere: set admin_key"):
+    with pytest.raises(InvalidConfig, match="can be reached from elsewhere: set --admin-key"):
         check_access(Settings(admin_port=9, admin_host="0.0.0.0"))
     check_access(Settings(admin_port=9, admin_host="0.0.0.0", admin_key=ALICE))
     check_access(Settings(admin_port=9))

@@ -62,6 +62,28 @@ def test_an_empty_queue_accepts_a_request_of_any_size() -> None:
         load.take([(1, 1)])
 
 
+def test_a_key_below_its_share_is_let_in_whatever_others_have_queued() -> None:
+    keys = ("sk-alice-0123456789", "sk-bob-0123456789abc", "sk-carol-0123456789a")
+    load = make_load(max_waiting=9, max_waiting_tokens=90, api_key=",".join(keys))
+    alice, bob, carol = load.keys
+    (flood,) = load.take([(8000, 80)], key=alice)
+    for key, demand in ((alice, (1, 1)), (None, (1, 1))):
+        with pytest.raises(Overloaded):
+            load.take([demand], key=key)
+    load.check(bob)
+    (first,) = load.take([(2, 500)], key=bob)  # of any size: it waited for nothing
+    with pytest.raises(Overloaded):  # beyond its share of the tokens
+        load.check(bob)
+    load.take([(1, 5), (1, 5)], key=carol)
+    load.take([(1, 5)], key=carol)
+    with pytest.raises(Overloaded):
+        load.take([(1, 1)], key=carol)
+    first.begin()
+    load.take([(1, 1)], key=bob)
+    flood.leave()
+    load.take([(1, 1)], key=alice)
+
+
 def test_leaving_twice_counts_once_and_without_a_token_not_as_served() -> None:
     load = make_load()
     served, left = load.take([(2, 7), (1, 3)])

@@ -36,7 +36,7 @@ async def test_a_call_has_the_short_name_and_its_namespace() -> None:
     spawned, now = response["output"]
     assert (spawned["name"], spawned["namespace"]) == ("spawn", "agents")
     assert now["name"] == "now" and "namespace" not in now
-    assert response["tools"] == TOOLS[1:]
+    assert response["tools"] == [TOOLS[1] | {"strict": None}, AGENTS]
     assert without_ids(followed(await streamed(world, tools=TOOLS))) == without_ids(response)
 
 

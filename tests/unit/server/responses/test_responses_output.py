@@ -53,8 +53,8 @@ def followed(told: Sequence[Any]) -> Any:
         elif kind == "output_item.done":
             done = event["item"]
             assert {k: done[k] for k in ("id", "type")} == {k: item[k] for k in ("id", "type")}
-            written = done["arguments"] if done["type"] == "function_call" else done["content"][0]["text"]
-            assert written == joined
+            field = {"function_call": "arguments", "custom_tool_call": "input"}.get(done["type"])
+            assert (done[field] if field else done["content"][0]["text"]) == joined
             items.append(done)
         else:
             assert event["item_id"] == item["id"]
@@ -64,6 +64,8 @@ def followed(told: Sequence[Any]) -> Any:
                 assert _TEXTS[kind.removesuffix(".done")] == item["type"]
             if kind == "function_call_arguments.done":
                 assert (event["arguments"], event["name"]) == (joined, item["name"])
+            if kind == "custom_tool_call_input.done":
+                assert event["input"] == joined
     assert last["response"]["output"] == items
     assert last["type"] == f"response.{last['response']['status']}"
     return last["response"]
@@ -184,7 +186,8 @@ async def test_a_response_tells_what_was_asked() -> None:
         "user": "me",
     }
     response = await whole(world, **asked)
-    assert {name: response[name] for name in asked} == asked
+    told = asked | {"tools": [{"description": None, "parameters": None, "strict": None} | tool for tool in FLAT]}
+    assert {name: response[name] for name in asked} == told
     assert (response["object"], response["store"], response["truncation"]) == ("response", False, "disabled")
     assert response["previous_response_id"] is response["error"] is response["incomplete_details"] is None
 

@@ -44,6 +44,16 @@ class World:
         return list(self.said)
 
 
+def test_a_busy_replica_is_not_gone() -> None:
+    world = World(1)
+    assert world.step(r0=RUNNING) == ["replica 0 starts on a"]
+    assert world.step(r0=Place(Stage.SILENT)) == []
+    assert world.step(r0=RUNNING) == []
+    assert world.step(r0=STARTING) == ["replica 0 is gone from a; Ray places it again"]
+    assert world.step(r0=Place(Stage.SILENT)) == []
+    assert world.step(r0=RUNNING) == ["replica 0 starts on a"]
+
+
 def test_a_line_says_once_what_became_of_a_replica() -> None:
     world = World(2)
     waits = "replica 1 waits: Ray has no machine with 2 CPUs free"

@@ -203,3 +203,4 @@ def test_times_between_tokens_are_those_of_the_events(tmp_path: Path) -> None:
     assert scrape.value("chairlift_queue_seconds_sum") == pytest.approx(0.5 + 2.0)
     assert scrape.value("chairlift_prefill_seconds_sum") == pytest.approx(2.5 + 1.0)
     assert scrape.value("chairlift_decode_seconds_sum") == pytest.approx(2.25 + 0.25)
+    assert scrape.value("chairlift_inference_seconds_sum") == pytest.approx(4.75 + 1.25)

@@ -7,7 +7,7 @@ import pytest
 
 from chairlift.telemetry.metrics.series import SERIES, Series
 
-BASE_UNITS = ("seconds", "bytes", "tokens", "blocks")
+BASE_UNITS = ("seconds", "bytes", "tokens", "blocks", "samples")
 NOT_BASE_UNITS = ("milliseconds", "microseconds", "ms", "minutes", "hours", "percent", "kilobytes", "kib", "mib")
 PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
 

@@ -23,6 +23,7 @@ def scrape(tmp_path: Path) -> Iterator[Scrape]:
         for state, value in (("free", 2), ("cached", 3), ("held", 5)):
             store.gauge("chairlift_kv_blocks", state).set(value)
         store.gauge("chairlift_kv_capacity_blocks").set(10)
+        store.gauge("chairlift_kv_block_size_tokens").set(16)
         for route, outcome, reason, count in (
             ("/a", "finished", "stop", 1),
             ("/b", "finished", "stop", 2),
@@ -85,3 +86,9 @@ def test_the_sources_are_those_of_every_series(scrape: Scrape) -> None:
     }
     ours = {name.removeprefix("chairlift_").removesuffix("_total") for name in SERIES}
     assert {part for _, parts in named.values() for part in parts} <= ours
+
+
+def test_waiting_requests_and_the_cache_are_told_as_vllm_tells_them(scrape: Scrape) -> None:
+    name = "vllm:num_requests_waiting_by_reason"
+    assert [scrape.value(name, reason=reason) for reason in ("capacity", "deferred")] == [6, 0]
+    assert scrape.value("vllm:cache_config_info", num_gpu_blocks="10", block_size="16", kv_cache_size_tokens="160") == 1

@@ -104,6 +104,16 @@ def test_whether_a_turn_is_to_think(asked: Any, thinks: bool | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "thinks"),
+    [({}, False), ({"thinks": True}, True), ({"template_kwargs": {"enable_thinking": True}}, True)],
+)
+def test_a_server_s_values_for_the_template_count_where_the_turn_says_nothing(asked: Any, thinks: bool) -> None:
+    found = Asked(messages=HI, **asked).with_defaults({"enable_thinking": False, "a": 1})
+    assert found.thinks is thinks
+    assert found.template_kwargs["a"] == 1
+
+
+@pytest.mark.parametrize(
     ("field", "asked"),
     [
         ("thinking_budget", {"thinking_budget": -1}),

@@ -10,8 +10,9 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.responses.rules.schemas import schema_of
 from chairlift.text.responses.tools.tool import Tool
-from chairlift.text.structured.grammar import grammar_of, nested
+from chairlift.text.structured.grammar import check, grammar_of, nested
 from chairlift.text.structured.schema_depth import check_depth
+from chairlift.text.structured.vocabulary import byte_vocabulary
 
 Part = Callable[[Any], Any]
 _CHAINS: list[Part] = [
@@ -159,3 +160,26 @@ def test_schemas_of_tools_and_of_parts_are_read() -> None:
         schema_of(Tool("a", schema, strict=True, index=2))
     with pytest.raises(InvalidRequest, match="references lead 400 schemas"):
         nested(Structured.json_schema(schema))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda many: Structured.regex("[a-z]?" * many),
+        lambda many: Structured.json_schema({"type": "string", "pattern": "[a-z]{0,2}" * many}),
+        lambda many: Structured.grammar("start: /" + "[a-z]*" * many + "/"),
+        lambda many: Structured.grammar('start: "a" rest\nrest: ' + '("a" | "b")? ' * many),
+        lambda many: Structured.grammar('start: A\nA: B B "c"\nB: ' + '("a" | "b")? ' * (many // 2)),
+    ],
+)
+def test_parts_that_may_be_left_out_are_bounded_in_a_row(shape: Callable[[int], Structured]) -> None:
+    grammar_of(shape(800))
+    assert "parts of an expression or rule may be left out or repeated (?, * and {}), and 1000 are the most" in refusal(
+        shape(1002)
+    )
+
+
+def test_a_grammar_that_no_answer_could_begin_with_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="an answer could not even begin"):
+        check(Structured.grammar("start: " + '("a" | "b")? ' * 1000), byte_vocabulary)
+    check(Structured.grammar("start: " + " | ".join(f'"w{i}"' for i in range(3000))), byte_vocabulary)

@@ -12,7 +12,12 @@ _SPEED = "it changes how vLLM computes; there is nothing to set"
 _NODES = "use `chairlift node` on the other machines"
 _EXPERTS = "experts stay on one GPU; use --replicas N for several"
 _OFFLOAD = "weights stay on the device; use --quantize, or a smaller model"
+_LEAVE = "there is nothing to set; leave it out"
 _DRAFTS = "there is no speculative decoding; leave it out"
+
+
+def _not_read(kind: str) -> str:
+    return f"{kind} weights are not read yet; take the model's original weights, with --quantize int8, int4 or fp8"
 
 
 def _each(make: Callable[..., Foreign], why: str, *flags: str, **more: Any) -> tuple[Foreign, ...]:
@@ -29,21 +34,27 @@ VLLM: tuple[Foreign, ...] = (
     same("kv_dtype", "--kv-cache-dtype", note="int8 on a CPU, fp8 on a GPU", values={"fp8_e4m3": "fp8"}),
     same(
         "quantize", "--quantization", "-q",
-        note="not needed for weights that are stored quantised; AWQ and GPTQ are not read",
+        note="not needed for weights that are stored quantised", values={"gguf": "auto"},
+        refused={
+            "awq": _not_read("AWQ"), "awq_marlin": _not_read("AWQ"), "gptq": _not_read("GPTQ"),
+            "gptq_marlin": _not_read("GPTQ"), "bitsandbytes": _not_read("bitsandbytes"),
+            "compressed-tensors": _not_read("compressed-tensors"), "modelopt": _not_read("ModelOpt"),
+        },
     ),
     same("tensor_parallel", "--tensor-parallel-size", "-tp"),
     same("replicas", "--data-parallel-size", "-dp"),
     same("prefix_cache", "--enable-prefix-caching", shape="switch"),
     same("policy", "--scheduling-policy", note="fcfs, priority and eight others: `chairlift policies`"),
     same("task", "--runner", note="generate or pooling"),
-    same("lora", "--lora-modules", note="NAME=PATH", shape="values"),
+    same("lora", "--lora-modules", note="NAME=PATH, or JSON", shape="values"),
     same(
         "tool_format", "--tool-call-parser", note="found from the chat template where it is left out",
         values={
             "llama3_json": "llama3-json", "llama4_json": "llama3-json", "llama4_pythonic": "llama4-pythonic",
             "pythonic": "llama4-pythonic", "qwen3_coder": "qwen3-coder",
             "qwen3_xml": "qwen3-coder", "deepseek_v3": "deepseek", "deepseek_v31": "deepseek-v3.1", "glm45": "glm",
-            "openai": "gpt-oss",
+            "openai": "gpt-oss", "llama3": "llama3-json", "qwen": "hermes", "qwen25": "hermes", "glm47": "glm",
+            "deepseekv3": "deepseek", "deepseekv31": "deepseek-v3.1",
         },
     ),
     same("frontends", "--api-server-count", "-asc"),
@@ -62,7 +73,7 @@ VLLM: tuple[Foreign, ...] = (
     needless("reasoning is found from the chat template", "--enable-reasoning"),
     needless("code in a model's folder is never run", "--trust-remote-code"),
     needless(_GRAPHS, "--enforce-eager"),
-    needless(_GRAPHS, "--max-seq-len-to-capture", shape="value"),
+    *_each(needless, _GRAPHS, "--max-seq-len-to-capture", "--max-cudagraph-capture-size", shape="value"),
     needless(_GRAPHS, "--cudagraph-capture-sizes", shape="values"),
     needless(_GRAPHS, "--compilation-config", "-O", "-cc", shape="value"),
     needless("prompts are always computed in chunks; --prefill says how", "--enable-chunked-prefill"),
@@ -103,7 +114,34 @@ VLLM: tuple[Foreign, ...] = (
     needless("every token is streamed as it comes", "--stream-interval", shape="value"),
     needless("only safe formats are downloaded, one copy of the weights", "--ignore-patterns", shape="values"),
     needless("config.json is read, or the head of a GGUF file", "--config-format", shape="value"),
-    instead("use --preemption swap with --host-memory SIZE", "--swap-space"),
+    needless("--preemption swap with --host-memory SIZE swaps", "--swap-space", shape="value"),
+    needless("found from the chat template", "--chat-template-content-format", shape="value"),
+    needless("answers always have the role assistant", "--response-role", shape="value"),
+    needless("no cookies are read", "--allow-credentials"),
+    *_each(
+        needless, "pages of --cors-origin may send what the routes take", "--allowed-methods", "--allowed-headers",
+        shape="value",
+    ),
+    needless("the API page shows what these docs do, and needs no network", "--disable-fastapi-docs"),
+    needless("the API page shows what these docs do, and needs no network", "--enable-offline-docs"),
+    needless("/tokenizer_info is always there", "--enable-tokenizer-info-endpoint"),
+    needless("no metric is hidden", "--show-hidden-metrics-for-version", shape="value"),
+    needless("/metrics is always there", "--kv-cache-metrics"),
+    needless("/metrics is always there", "--cudagraph-metrics"),
+    *_each(
+        needless, "heads of requests are bounded", "--h11-max-header-count", "--h11-max-incomplete-event-size",
+        shape="value",
+    ),
+    needless("traces have every phase of a request", "--collect-detailed-traces", shape="values"),
+    needless("--frontends says how many HTTP processes there are", "--disable-frontend-multiprocessing"),
+    needless("tools are left out of the prompt then", "--exclude-tools-when-tool-choice-none"),
+    needless("the access log has requests of models alone", "--disable-access-log-for-endpoints", shape="value"),
+    needless("a renewed certificate is taken up by itself", "--enable-ssl-refresh"),
+    needless("keys and values in fp8 need no scales", "--calculate-kv-scales"),
+    *_each(
+        needless, "states of recurrent layers have one layout", "--mamba-cache-dtype", "--mamba-ssm-cache-dtype",
+        "--mamba-block-size", "--mamba-cache-mode", "--mamba-backend", shape="value",
+    ),
     instead("use --tensor-parallel N; layers are not spread over GPUs", "--pipeline-parallel-size", "-pp"),
     *_each(
         instead, "use --tensor-parallel N; contexts are not spread over GPUs", "--prefill-context-parallel-size",
@@ -118,15 +156,26 @@ VLLM: tuple[Foreign, ...] = (
     instead("set HF_TOKEN in the environment", "--hf-token"),
     *_each(
         instead, "edit the model's config.json", "--hf-overrides", "--hf-config-path", "--rope-theta",
-        "--disable-sliding-window",
+        "--rope-scaling", "--disable-sliding-window", "--model-class-overrides",
     ),
-    instead("edit the model's generation_config.json, or set it in requests", "--override-generation-config"),
-    instead("edit the model's generation_config.json, or set it in requests", "--generation-config"),
+    instead("clients' certificates are not asked for; use --api-key, or a proxy", "--ssl-ca-certs"),
+    instead("clients' certificates are not asked for; use --api-key, or a proxy", "--ssl-cert-reqs"),
+    instead("they are those of Python's TLS; use a proxy for others", "--ssl-ciphers"),
+    instead("code of your own is not run in the server; put a proxy before it", "--middleware"),
+    instead("use --log-level and --log-format", "--log-config-file"),
+    instead("use --log-prompts, which shows whole answers", "--enable-log-deltas"),
+    instead("use --log-prompts, which shows the beginning", "--max-log-len"),
+    instead("`chairlift_requests_running` of /metrics tells it", "--enable-server-load-tracking"),
+    instead("requests ask for it by stream_options.include_usage", "--enable-force-include-usage"),
+    instead("requests ask for return_token_ids", "--return-tokens-as-token-ids"),
+    instead("give --chat-template; requests bring none", "--trust-request-chat-template"),
+    instead("requests bring their tools, and clients run them", "--tool-server"),
+    instead("use --trace FILE, and `chairlift explain`", "--enable-logging-iteration-details"),
+    instead("use --trace FILE, and `chairlift explain`", "--enable-per-request-metrics"),
     instead("use --tokenizer with a folder of that revision", "--tokenizer-revision"),
     instead("the tokenizer is always loaded; in Python, SamplingParams(detokenize=False)", "--skip-tokenizer-init"),
     instead("pooling is read from the model's files; edit 1_Pooling/config.json", "--pooler-config"),
     instead("requests bring logit_bias, or a shape in structured_outputs", "--logits-processors"),
-    instead("requests send chat_template_kwargs", "--default-chat-template-kwargs"),
     *_each(
         instead, _OFFLOAD, "--cpu-offload-gb", "--cpu-offload-params", "--offload-backend", "--offload-group-size",
         "--offload-num-in-group", "--offload-prefetch-step", "--offload-params",
@@ -158,15 +207,22 @@ VLLM: tuple[Foreign, ...] = (
     instead("use --replicas with --router prefix, which follows what each has cached", "--kv-events-config"),
     instead("use --roles prefill:N,decode:M with --replicas", "--kv-transfer-config"),
     *_each(
-        instead, _NODES, "--nnodes", "--node-rank", "--master-addr", "--master-port", "--data-parallel-rank",
-        "--data-parallel-start-rank", "--data-parallel-size-local", "--data-parallel-address",
+        instead, _NODES, "--headless", "--nnodes", "--node-rank", "--master-addr", "--master-port",
+        "--data-parallel-rank", "--data-parallel-start-rank", "--data-parallel-size-local", "--data-parallel-address",
         "--data-parallel-rpc-port", "--data-parallel-backend", "--data-parallel-hybrid-lb",
         "--data-parallel-external-lb",
     ),
 )  # fmt: skip
+# Beginnings of names that share an advice; for those that are not above.
+VLLM_FAMILIES = {
+    "--spec-": _DRAFTS, "--speculative-": _DRAFTS, "--data-parallel-": _NODES, "--dp-supervisor-": _NODES,
+    "--mm-": f"{_MEDIA}; leave it out", "--video-": f"{_MEDIA}; leave it out", "--mamba-": _LEAVE,
+    "--numa-bind-": _LEAVE, "--dbo-": _LEAVE, "--dcp-": _LEAVE, "--safetensors-": _LEAVE, "--kv-cache-": _LEAVE,
+    "--moe-": _LEAVE, "--cuda-graph-": f"{_GRAPHS}; leave it out", "--offload-": _OFFLOAD, "--enable-eplb-": _EXPERTS,
+}  # fmt: skip
 # Options with the same name and meaning.
 VLLM_SAME = (
     "model", "tokenizer", "served_model_name", "revision", "download_dir", "chat_template", "dtype", "max_model_len",
-    "block_size", "load_format", "model_impl", "max_loras", "max_lora_rank", "seed", "host", "port", "uds", "root_path",
-    "api_key", "config",
+    "block_size", "load_format", "generation_config", "override_generation_config", "default_chat_template_kwargs",
+    "model_impl", "max_loras", "max_lora_rank", "seed", "host", "port", "uds", "root_path", "api_key", "config",
 )  # fmt: skip

@@ -13,14 +13,10 @@ from chairlift.core.errors import InvalidConfig
 
 # Values of ours for values of vLLM's.
 _VALUES: dict[str, dict[Any, Any]] = {
-    "dtype": {"half": "float16", "float": "float32"},
     "task": {"embedding": "embed", "score": "rerank"},
 }
 # Values that ask for nothing, most of them vLLM's defaults.
 _NOTHING: dict[str, tuple[Any, ...]] = {
-    "quantization": ("gguf",),
-    "load_format": ("safetensors", "hf", "gguf"),
-    "max_model_len": ("auto", -1),
     "model_impl": ("vllm",),
     "runner": ("auto",),
     "convert": ("auto", "none"),
@@ -43,6 +39,29 @@ _NOTHING: dict[str, tuple[Any, ...]] = {
     "worker_cls": ("auto",),
     "enable_lora": (True, False),  # `LocalModel` sees to it
 }
+# Attributes of vLLM's `LLM`, `AsyncLLM` and `LLMEngine` that are not here.
+_ATTRIBUTES = {
+    "llm_engine": "an LLM is its own engine; `llm.stats()`, `llm.limits` and `llm.get_tokenizer()` tell of it",
+    "engine": "an LLM is its own engine; `llm.stats()`, `llm.limits` and `llm.get_tokenizer()` tell of it",
+    "model_config": "use `llm.limits`, `llm.sampling_defaults` and `llm.get_tokenizer()`",
+    "collective_rpc": "code of your own is not run beside the engine",
+    "apply_model": "code of your own is not run beside the engine",
+    "sleep": "close the LLM; then its memory is free, and another may be made",
+    "wake_up": "make another LLM",
+    "get_metrics": "use `llm.stats()`, and `metrics` of outputs",
+    "encode": "use `embed`, or `score`",
+    "classify": "models with classes are not served",
+    "reward": "reward models are not served",
+    "start_profile": 'use LLM(trace="FILE"), and `chairlift trace`',
+    "stop_profile": 'use LLM(trace="FILE"), and `chairlift trace`',
+    "preprocess_chat": "use `chat_prompt`",
+    "set_tokenizer": "use LLM(tokenizer=PATH)",
+    "get_world_size": "use LLM(tensor_parallel=N)",
+    "enqueue": "use LLMEngine.add_request, or AsyncLLM",
+    "is_sleeping": "an LLM never sleeps; close it",
+    "update_weights": "weights do not change; make another LLM",
+    "init_weight_transfer_engine": "weights do not change; make another LLM",
+}
 _TASKS = ("runner", "convert", "task")
 _ON = ("enable_chunked_prefill", "async_scheduling")  # where False asks for something
 _OF_PARSERS = ("option_names",)  # what a script's parser knows beside the options
@@ -56,6 +75,12 @@ def own_options(given: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = _VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
     tasks = [found.pop(name) for name in _TASKS if name in found]
     return found | ({"task": _task(tasks)} if tasks else {})
+
+
+def no_attribute(owner: str, name: str) -> AttributeError:
+    """With what to use instead of one of vLLM's."""
+    advice = f": {_ATTRIBUTES[name]}" if name in _ATTRIBUTES else ""
+    return AttributeError(f"{owner!r} object has no attribute {name!r}{advice}")
 
 
 def _asks_for_nothing(name: str, value: Any, given: Mapping[str, Any]) -> bool:

@@ -31,6 +31,7 @@ from chairlift.lab.sim.fleet.changes import NO_CHANGES, Change, Changes, FleetEv
 from chairlift.lab.sim.fleet.moves import NO_SPLIT, Moves, Split
 from chairlift.lab.sim.fleet.replica import NEVER, Replica
 from chairlift.lab.sim.frontends import Arriving, Frontends, Seen
+from chairlift.lab.workload.requests import num_samples
 from chairlift.telemetry.timeline import Timeline
 
 _TICK_S = 1.0  # between two looks of autoscaling
@@ -170,6 +171,8 @@ class ReplicaRun:
     def _send(self, arrival: float, now: float) -> None:
         assert self._next is not None
         request = self._next.request
+        if num_samples(request) > 1:
+            raise InvalidConfig("n and beam_width of a workload are simulated for one engine; leave --replicas out")
         self.timeline.added((request,), arrival)
         self._route(request, now, now)
         self._next = next(self._feed, None)

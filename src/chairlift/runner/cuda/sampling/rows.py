@@ -20,10 +20,10 @@ from chairlift.runner.sampling.noise import uniforms
 from chairlift.runner.sampling.table import (
     FAST,
     IS_CHOSEN,
+    IS_MASKED,
     IS_PENALISED,
     IS_SCORED,
     IS_SLOW,
-    IS_STRUCTURED,
     MAX_ATTEMPTS,
     SAMPLE,
     Samples,
@@ -82,7 +82,7 @@ def sampling_rows(table: SamplingTable, columns: Columns) -> SamplingRows:
         _words(samples[kinds & IS_SLOW > 0]),
         scored,
         samples["num_top"][scored],
-        np.flatnonzero(kinds & IS_STRUCTURED).astype(np.int32),
+        np.flatnonzero(kinds & IS_MASKED).astype(np.int32),
     )
 
 

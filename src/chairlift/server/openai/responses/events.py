@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 class ResponseEvents:
     def __init__(self, reply: Reply, tokenizer: Tokenizer, echo: Echo) -> None:
         self._reply, self._tokenizer, self._echo = reply, tokenizer, echo
-        self._output = Output(reply.new_call_id, echo.namespaced)
+        self._output = Output(reply.new_call_id, echo.namespaced, echo.custom)
         self._pending: list[TokenScore | None] = []  # of tokens that no event has told of
         self._num_sent = 0
         self._finish: str | None = None
@@ -67,7 +67,7 @@ class ResponseEvents:
 
 def whole_output(reply: Reply, tokenizer: Tokenizer, echo: Echo, choice: Choice) -> list[dict[str, Any]]:
     """As a stream would have told it, but for the number of pieces."""
-    output, num_told = Output(reply.new_call_id, echo.namespaced), 0
+    output, num_told = Output(reply.new_call_id, echo.namespaced, echo.custom), 0
     for _, run in groupby(reply.told(choice), lambda each: type(each[0])):
         events, (*_, num_tokens) = zip(*run, strict=True)
         scores = choice.scores[num_told:num_tokens]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.requests import Message
+from chairlift.server.openai.responses.custom import arguments_of
 from chairlift.server.openai.responses.namespaces import joined
 from chairlift.server.openai.responses.request import Item, Part
 from chairlift.server.openai.translated import Draft
@@ -36,8 +37,10 @@ class Messages:
             case "message":
                 self._add_message(item, place)
             case "function_call":
-                self._add_call(item, place)
-            case "function_call_output":
+                self._add_call(item, place, "arguments")
+            case "custom_tool_call":
+                self._add_call(item, place, "input")
+            case "function_call_output" | "custom_tool_call_output":
                 self._add_output(item, place)
             case "reasoning":
                 self._add_reasoning(item, place)
@@ -70,20 +73,22 @@ class Messages:
             self.names[self._next] = place
             self.made.append(Message(item.role, text))
 
-    def _add_call(self, item: Item, place: str) -> None:
-        for name in ("call_id", "name", "arguments"):
+    def _add_call(self, item: Item, place: str, given: str) -> None:
+        """`given`: the field with what the tool was given."""
+        for name in ("call_id", "name", given):
             if getattr(item, name) is None:
-                raise InvalidRequest(f"{place}.{name}", "is required of a function_call")
+                raise InvalidRequest(f"{place}.{name}", f"is required of a {item.type}")
         calls = self._assistant(place).calls
         call = f"{self._next}.tool_calls[{len(calls)}]"
         self.names |= {call: place, f"{call}.id": f"{place}.call_id", f"{call}.function": place}
         name = joined(item.namespace, str(item.name))
-        calls.append({"id": item.call_id, "function": {"name": name, "arguments": item.arguments}})
+        arguments = item.arguments if given == "arguments" else arguments_of(item.input or "")
+        calls.append({"id": item.call_id, "function": {"name": name, "arguments": arguments}})
 
     def _add_output(self, item: Item, place: str) -> None:
         for name in ("call_id", "output"):
             if getattr(item, name) is None:
-                raise InvalidRequest(f"{place}.{name}", "is required of a function_call_output")
+                raise InvalidRequest(f"{place}.{name}", f"is required of a {item.type}")
         self.close()
         self.names |= {self._next: place, f"{self._next}.tool_call_id": f"{place}.call_id"}
         self.made.append(Message("tool", _text(item.output or "", f"{place}.output"), tool_call_id=item.call_id))

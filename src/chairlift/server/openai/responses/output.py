@@ -4,24 +4,26 @@ Always: items come one after another, each from added to done; the deltas of an 
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import msgspec
 
+from chairlift.server.openai.responses.custom import InputText
 from chairlift.server.openai.responses.namespaces import Namespaced
 from chairlift.text.responses.reading.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
 
 Told = dict[str, Any]  # an event of the stream, without its number
-_PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}
+_PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_", "custom_tool_call": "ctc_"}
 
 
 class Output:
     """`items`: those that are done."""
 
-    def __init__(self, new_call_id: Callable[[], str], namespaced: Namespaced) -> None:
+    def __init__(self, new_call_id: Callable[[], str], namespaced: Namespaced, custom: Collection[str]) -> None:
         self.items: list[dict[str, Any]] = []
-        self._new_call_id, self._namespaced = new_call_id, namespaced
+        self._new_call_id, self._namespaced, self._custom = new_call_id, namespaced, custom
+        self._input: InputText | None = None  # of a call of a custom tool
         self._open: dict[str, Any] | None = None  # the item in progress, its text still apart
         self._pieces: list[str] = []
         self._logprobs: list[Any] = []
@@ -36,6 +38,16 @@ class Output:
             case Reasoning(text):
                 yield from self._begin("reasoning")
                 yield self._delta("response.reasoning_text.delta", text) | {"content_index": 0}
+            case CallBegins(_, name) if name in self._custom:
+                yield from self._done("completed")
+                self._input = InputText()
+                yield from self._begin("custom_tool_call", call_id=self._new_call_id(), name=name, input="")
+            case CallArguments(_, text) if self._input is not None:
+                yield from self._given(self._input.add(text))
+            case CallEnds() if self._input is not None:
+                rest, is_whole = self._input.end()
+                yield from self._given(rest)
+                yield from self._done("completed" if is_whole else "incomplete")
             case CallBegins(_, name):
                 yield from self._done("completed")
                 yield from self._begin("function_call", call_id=self._new_call_id(), **self._named(name), arguments="")
@@ -61,7 +73,7 @@ class Output:
             item |= {"summary": [], "content": []}
         self._open = item | fields
         yield {"type": "response.output_item.added", "output_index": len(self.items), "item": self._open}
-        if kind != "function_call":
+        if kind in ("message", "reasoning"):
             yield self._told("response.content_part.added", content_index=0, part=self._part("", []))
 
     def _named(self, name: str) -> dict[str, str]:
@@ -75,6 +87,11 @@ class Output:
         self._pieces.append(text)
         return self._told(kind, delta=text)
 
+    def _given(self, text: str) -> Iterator[Told]:
+        """A piece of the input of a custom tool."""
+        if text:
+            yield self._delta("response.custom_tool_call_input.delta", text)
+
     def _done(self, status: str) -> Iterator[Told]:
         if self._open is None:
             return
@@ -82,6 +99,9 @@ class Output:
         if item["type"] == "function_call":
             yield self._told("response.function_call_arguments.done", name=item["name"], arguments=text)
             item = item | {"arguments": text}
+        elif item["type"] == "custom_tool_call":
+            yield self._told("response.custom_tool_call_input.done", input=text)
+            item, self._input = item | {"input": text}, None
         else:
             part = self._part(text, self._logprobs)
             done = {"text": text, "logprobs": self._logprobs} if item["type"] == "message" else {"text": text}

@@ -31,6 +31,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     namespace: str | None = None
     arguments: str | None = None
+    input: str | None = None  # of a call of a custom tool
     output: str | list[Part] | None = None
     summary: list[Part] | None = None
     encrypted_content: str | None = None
@@ -82,6 +83,11 @@ class ResponseRequest(Body, frozen=True, kw_only=True):
     metadata: dict[str, str] | None = None
     store: bool | None = None
     user: str | None = None
+    # Told back, without effect: nothing is billed, kept or looked up here.
+    max_tool_calls: Int | None = None  # of tools that a server runs
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
     # Extensions, as of chat bodies.
     structured_outputs: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -1,16 +1,19 @@
 """The response object: what is known when it begins, and what its end adds."""
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from chairlift.server.openai.objects import Usage
 from chairlift.server.openai.reply import Reply
 from chairlift.server.openai.responses.namespaces import Namespaced, namespaced
 from chairlift.server.openai.responses.request import ResponseRequest
 
+_OF_FUNCTION: dict[str, Any] = {"description": None, "parameters": None, "strict": None}  # required, may be null
 MAX_SHOWN_BYTES = 64 * 1024  # of each field: longer ones are not told back
 
 
@@ -45,9 +48,15 @@ class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str]
     model: str
     output: list[dict[str, Any]]
+    max_tool_calls: int | None
     parallel_tool_calls: bool
+    presence_penalty: float
+    frequency_penalty: float
     previous_response_id: str | None = None
+    prompt_cache_key: str | None
     reasoning: dict[str, str | None]
+    safety_identifier: str | None
+    service_tier: str = "default"
     store: bool = False
     temperature: float
     text: dict[str, Any]
@@ -57,7 +66,7 @@ class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float
     truncation: str = "disabled"
     usage: ResponseUsage | None = None
-    user: str | None
+    user: str | UnsetType
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +75,12 @@ class Echo:
 
     fields: dict[str, Any]
     namespaced: Namespaced
+    custom: Collection[str]  # names of custom tools
 
     @classmethod
     def of(cls, request: ResponseRequest) -> "Echo":
         """Of a body that was translated: its other tools were left out."""
-        tools = [tool for tool in request.tools or () if tool.get("type") in ("function", "namespace")]
+        tools = [tool for tool in request.tools or () if tool.get("type") in ("function", "namespace", "custom")]
         effort = None if request.reasoning is None else request.reasoning.effort
         given = None if request.text is None else request.text.format
         fields = {
@@ -81,11 +91,14 @@ class Echo:
             "reasoning": {"effort": effort, "summary": None},
             "text": {"format": _shown(given, {"type": "text"}) or {"type": "text"}},
             "tool_choice": _shown(request.tool_choice, "auto") or "auto",
-            "tools": _shown(tools, []),
+            "tools": [_OF_FUNCTION | tool if tool["type"] == "function" else tool for tool in _shown(tools, [])],
             "top_logprobs": request.top_logprobs or 0,
-            "user": request.user,
+            "user": UNSET if request.user is None else request.user,
+            "max_tool_calls": request.max_tool_calls,
+            "prompt_cache_key": _shown(request.prompt_cache_key, None),
+            "safety_identifier": _shown(request.safety_identifier, None),
         }
-        return cls(fields, namespaced(tools))
+        return cls(fields, namespaced(tools), {tool["name"] for tool in tools if tool["type"] == "custom"})
 
     def begun(self, reply: Reply) -> ResponseObject:
         return ResponseObject(
@@ -94,6 +107,8 @@ class Echo:
             status="in_progress",
             model=reply.model,
             output=[],
+            presence_penalty=reply.params.presence_penalty,
+            frequency_penalty=reply.params.frequency_penalty,
             temperature=reply.params.temperature,
             top_p=reply.params.top_p,
             **self.fields,

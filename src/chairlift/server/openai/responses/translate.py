@@ -10,6 +10,7 @@ from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.requests import ChatRequest
+from chairlift.server.openai.responses.custom import function_of
 from chairlift.server.openai.responses.items import Messages
 from chairlift.server.openai.responses.namespaces import Tools, functions_of, named, namespaced
 from chairlift.server.openai.responses.request import ResponseRequest
@@ -20,8 +21,8 @@ _HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation", 
 
 
 def translate(request: ResponseRequest) -> Translated:
-    if request.truncation not in (None, "disabled"):
-        raise InvalidRequest("truncation", 'must be "disabled": nothing is cut from a conversation here')
+    if request.truncation not in (None, "disabled", "auto"):
+        raise InvalidRequest("truncation", f'must be "disabled" or "auto", got {request.truncation[:40]!r}')
     messages = _messages(request)
     names = {"messages": "input", "reasoning_effort": "reasoning.effort"}
     names |= dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
@@ -33,6 +34,8 @@ def translate(request: ResponseRequest) -> Translated:
         ignored += [f"reasoning.{name}" for name in ("summary", "generate_summary") if getattr(reasoning, name)]
     if request.text is not None and request.text.verbosity is not None:
         ignored.append("text.verbosity")
+    if request.truncation == "auto":  # nothing is cut from a conversation here
+        ignored.append("truncation")
     ignored += [f"include[{i}]" for i, name in enumerate(request.include or ()) if name != LOGPROBS]
     ignored += messages.ignored
     shows_logprobs = bool(request.top_logprobs) or LOGPROBS in (request.include or ())
@@ -70,20 +73,25 @@ def _tools(request: ResponseRequest, names: dict[str, str], ignored: list[str]) 
         if _is_hosted(tool):
             ignored.append(f"tools[{index}]")
             continue
-        for place, function in _functions(tool, f"tools[{index}]"):
+        for place, function in _functions(tool, f"tools[{index}]", ignored):
             names |= {f"tools[{len(kept)}]": place, f"tools[{len(kept)}].function": place}
             kept.append(function)
     return kept
 
 
-def _functions(tool: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _functions(tool: dict[str, Any], place: str, ignored: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     match tool.get("type"):
         case "function":
             yield place, tool
         case "namespace":
             yield from functions_of(tool, place)
+        case "custom":
+            function, is_held = function_of(tool, place)
+            if not is_held:
+                ignored.append(f"{place}.format")
+            yield place, function
         case other:
-            what = f"{str(other)[:40]!r} is not supported; give tools of type function or namespace"
+            what = f"{str(other)[:40]!r} is not supported; give tools of type function, custom or namespace"
             raise InvalidRequest(f"{place}.type", what)
 
 
@@ -98,19 +106,23 @@ def _choice(request: ResponseRequest, tools: Tools, names: dict[str, str]) -> st
     if not isinstance(given, dict):
         return given
     chosen = partial(named, names={tool.get("name") for tool in tools}, known=namespaced(request.tools or ()))
-    if given.get("type") == "function":
+    if given.get("type") in ("function", "custom"):
         names["tool_choice.function"] = "tool_choice"
         return {"type": "function", "function": _without_type(chosen(given, "tool_choice"))}
     if given.get("type") != "allowed_tools":
-        kinds = "none, auto, required, or of type function or allowed_tools"
+        kinds = "none, auto, required, or of type function, custom or allowed_tools"
         raise InvalidRequest("tool_choice.type", f"must be {kinds}, got {str(given.get('type'))[:40]!r}")
     allowed: list[Any] = []
     for index, tool in enumerate(given["tools"] if isinstance(given.get("tools"), list) else ()):
         place = f"tool_choice.tools[{index}]"
         if not _is_hosted(tool):
             names[f"tool_choice.tools[{len(allowed)}]"] = place
-            allowed.append(chosen(tool, place) if isinstance(tool, dict) else tool)
+            allowed.append(_of_function(chosen(tool, place)) if isinstance(tool, dict) else tool)
     return given | {"tools": allowed}
+
+
+def _of_function(tool: dict[str, Any]) -> dict[str, Any]:
+    return tool | {"type": "function"} if tool.get("type") == "custom" else tool
 
 
 def _is_hosted(tool: Any) -> bool:

@@ -97,7 +97,8 @@ def named_template(name: str) -> ResponseTemplate:
     if name not in BY_NAME:
         known = ", ".join(sorted(BY_NAME))
         raise InvalidConfig(
-            f"--tool-format {name}: unknown; leave it out, and the chat template tells, or give one of {known}"
+            f"{name}: no known format of tool calls (--tool-format, --tool-call-parser); leave it out, and the chat "
+            f"template tells, or give one of {known}"
         )
     return BY_NAME[name]
 

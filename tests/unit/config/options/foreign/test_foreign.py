@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.inputs.flags import flags_of, settings_from
-from chairlift.cli.main import _parser, main
+from chairlift.cli.main import _parser, _spelled, main
 from chairlift.config.options.foreign.llama_cpp import LLAMA_CPP_SAME
 from chairlift.config.options.foreign.table import FOREIGN, by_flag
 from chairlift.config.options.foreign.vllm import VLLM_SAME
@@ -59,6 +59,20 @@ def test_a_constant_is_a_value_of_ours() -> None:
         (("-np", "4"), "max_running", 4),
         (("-t", "-1"), "threads", 0),
         (("--served-model-name", "a", "b"), "served_model_name", ("a", "b")),
+        (("--dtype", "half"), "dtype", "float16"),
+        (("--load-format", "safetensors"), "load_format", "auto"),
+        (("--max-model-len", "32k"), "max_model_len", 32000),
+        (("--max-model-len", "1.5K"), "max_model_len", 1536),
+        (("--max-model-len", "-1"), "max_model_len", None),
+        (("--tokenizer", "org/name"), "tokenizer", Path("org/name")),
+        (("--quantization", "gguf"), "quantize", "auto"),
+        (("--generation-config", "vllm"), "generation_config", "vllm"),
+        (("--context-length", "auto"), "max_model_len", None),
+        (("--chunked-prefill-size", "-1"), "max_step_tokens", None),
+        (("--disable-radix-cache",), "prefix_cache", False),
+        (("--schedule-policy", "lpm"), "policy", "longest-prefix"),
+        (("--tool-call-parser", "qwen25"), "tool_format", "hermes"),
+        (("--preferred-sampling-params", '{"top_k": 3}'), "override_generation_config", {"top_k": 3}),
     ],
 )
 def test_an_alias_sets_our_option(arguments: tuple[str, ...], option: str, value: object) -> None:
@@ -73,13 +87,52 @@ def test_adapters_are_taken_by_their_name(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_adapters_are_taken_as_json(tmp_path: Path) -> None:
+    found = settings("--lora-modules", f'{{"name": "a", "path": "{tmp_path}", "base_model_name": "x"}}')
+    assert found.lora == (("a", tmp_path),)
+
+
+def test_all_that_is_refused_is_named_in_one_start(capsys: pytest.CaptureFixture[str]) -> None:
+    known = ["--max-num-seqs=foo", "--quantization", "awq", "--speculative_config.method", "x", "--dtype", "int3"]
+    expected = [
+        "--quantization awq: AWQ weights are not read yet; take",
+        "--speculative-config: there is no speculative decoding",
+        "--dtype must be one of auto, ",
+        "--max-num-seqs must be a whole number",
+    ]
+    assert main(["serve", *known]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert [line[: len(start)] for line, start in zip(told, _lines(expected), strict=True)] == _lines(expected)
+    with pytest.raises(SystemExit):
+        main(["serve", "--foo", "7", "--speculative-num-steps", "3", *known])
+    _, *told = capsys.readouterr().err.replace("chairlift serve: ", "chairlift: ").splitlines()
+    unknown = ["unrecognized option: --foo", "--speculative-num-steps: there is no speculative decoding"]
+    assert [line[: len(start)] for line, start in zip(told, _lines(unknown + expected), strict=True)] == _lines(
+        unknown + expected
+    )
+
+
+def _lines(mistakes: list[str]) -> list[str]:
+    return [f"chairlift: error: {mistake}" for mistake in mistakes]
+
+
+def test_parts_of_an_option_are_taken_together() -> None:
+    given = ["--override-generation-config", '{"top_k": 3}', "--override_generation_config.top_p=0.5"]
+    more = ["--default-chat-template-kwargs.enable_thinking", "false", "--limit-mm-per-prompt.video", "0"]
+    options = _parser().parse_args(["serve", *_spelled([*given, *more])])
+    found = settings_from(options)
+    assert found.override_generation_config == {"top_k": 3, "top_p": 0.5}
+    assert found.default_chat_template_kwargs == {"enable_thinking": False}
+    assert found.warnings == ("--limit-mm-per-prompt is ignored: models take text alone",)
+
+
 def test_a_file_may_use_the_names_too(tmp_path: Path) -> None:
     (tmp_path / "vllm.yaml").write_text("max-num-seqs: 7\nenforce-eager: true\n")
     found = resolve({}, tmp_path / "vllm.yaml")
     assert found.max_running == 7
     assert "vllm.yaml: enforce-eager is ignored: " in found.warnings[0]
-    (tmp_path / "other.yaml").write_text("swap_space: 4\n")
-    with pytest.raises(InvalidConfig, match=r"other.yaml: swap_space: use --preemption swap with --host-memory SIZE"):
+    (tmp_path / "other.yaml").write_text("worker_cls: a.B\n")
+    with pytest.raises(InvalidConfig, match=r"other.yaml: worker_cls: code of your own is not run beside the engine"):
         resolve({}, tmp_path / "other.yaml")
 
 

@@ -1,0 +1,106 @@
+"""What one body makes the server do, told by its lengths before it is done, and the most that a body may ask for.
+
+Always: more than a bound allows is refused before the work, by the field, the bound and the way out. A key pays for
+each body that was read, whether it is answered or refused: admission charges for those it takes, `settle` for others.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.params import SamplingParams
+from chairlift.live.shared_memory.rate_limits import Limited
+from chairlift.server.admission.bounds import Load
+
+# Of one body. Numbers of one request have bounds of their own (`core/params.py`), as has a shape (`text/structured`):
+# these bound the products.
+MAX_VALUES = 2**20  # numbers, for the most part: the token ids of all prompts
+MAX_CONTAINERS = 65_536  # lists and objects
+MAX_STRINGS = 65_536
+MAX_PROMPTS = 1024
+MAX_SAMPLES = 8192  # prompts x n; preparing that many takes a tenth of a second, in which other requests wait
+MAX_SCORES = 4_194_304  # samples x tokens x (1 + logprobs): 50 MiB as they are kept
+MAX_PROMPT_SCORES = 4_194_304  # prompt tokens x n x (1 + prompt_logprobs); some 280 MiB of JSON
+MAX_INPUTS = 2048  # texts for vectors and scores
+MAX_PAIR_TOKENS = 4_194_304  # of pairs: a query counts for each of its documents
+MAX_TOKENS = 262_144  # of a text to tokenize or detokenize; more if the context holds more
+MAX_TOOL_CHARACTERS = 2**20  # of the parameters of all tools that may be called
+
+_SHAPE_CHARACTERS, _SCORES = 4, 16  # that count as a token
+_UNCHARGED = (429, 503)  # refused for what the server lacks
+
+
+@dataclass(slots=True)
+class Cost:
+    """Of one body, as far as it is known."""
+
+    key: str = ""  # whose turn its work takes
+    check: Callable[[], None] = lambda: None  # raises where nobody waits for the work any more
+    num_tokens: int = 0  # made of its texts
+    num_characters: int = 0  # of the shape that its answers are held to
+    _load: Load | None = None
+    _payers: Sequence[Limited] = ()
+
+    @property
+    def shape_tokens(self) -> int:
+        return self.num_characters // _SHAPE_CHARACTERS
+
+    def owe(self, load: Load, payers: Sequence[Limited]) -> None:
+        """From here on, until `paid`, its end is charged for."""
+        self._load, self._payers = load, payers
+
+    def paid(self) -> None:
+        self._load = None
+
+    def settle(self, status: int | None) -> None:
+        """Its request is over, and was not admitted if it still owes."""
+        if self._load is not None and status not in _UNCHARGED:
+            self._load.charge(self._payers, self.num_tokens + self.shape_tokens, num_requests=1)
+        self.paid()
+
+
+def score_tokens(num_tokens: int, params: SamplingParams) -> int:
+    """What the scores of so many generated tokens count as."""
+    return 0 if params.logprobs is None else num_tokens * (1 + params.logprobs) // _SCORES
+
+
+def check_count(field: str, what: str, count: int, most: int) -> None:
+    """Raises `InvalidRequest`."""
+    if count > most:
+        raise InvalidRequest(field, f"must hold at most {most} {what}, got {count}; send less in a request")
+
+
+def check_samples(num_prompts: int, params: SamplingParams) -> None:
+    if num_prompts * params.num_samples > MAX_SAMPLES:
+        count = f"{num_prompts} prompts with {params.num_samples} samples each"
+        raise InvalidRequest("prompt", f"must ask for at most {MAX_SAMPLES} samples in all, got {count}")
+
+
+def check_prompt_scores(num_tokens: int, num_shown: int, params: SamplingParams) -> None:
+    """`num_tokens`: of all prompts, each of which is shown so many times."""
+    if params.prompt_logprobs is None:
+        return
+    num = num_tokens * num_shown * (params.prompt_logprobs + 1)
+    if num > MAX_PROMPT_SCORES:
+        raise InvalidRequest(
+            "prompt_logprobs",
+            f"must ask for at most {MAX_PROMPT_SCORES} scores of prompts in all, got {num}: {num_tokens} prompt tokens "
+            f"x {num_shown} choices (n) x {params.prompt_logprobs + 1} (1 + prompt_logprobs, or logprobs with echo)",
+        )
+
+
+def most_scored(num_prompts: int, params: SamplingParams) -> int | None:
+    """The most tokens that each answer may have, where its scores bound them; raises `InvalidRequest` where a body asks
+    for more."""
+    if params.logprobs is None:
+        return None
+    num_each = num_prompts * params.num_samples * (1 + params.logprobs)
+    num = num_each * (params.max_tokens or 0)
+    if num > MAX_SCORES:
+        raise InvalidRequest(
+            "logprobs",
+            f"must ask for at most {MAX_SCORES} scores of tokens in all, got {num}: "
+            f"{num_prompts} prompts x {params.num_samples} samples (n) x {params.max_tokens} tokens (max_tokens) x "
+            f"{1 + params.logprobs} (1 + logprobs); ask for fewer of one of them",
+        )
+    return max(1, MAX_SCORES // num_each)
