@@ -56,10 +56,10 @@ class HfTensors:
         return self._checked(name, tensor, tensor.dtype.is_floating_point and tensor.dtype.itemsize >= 2)
 
     def _matrix(self, name: str, shape: tuple[int, ...]) -> QuantisedMatrix:
-        roles = self._quantised[name]
-        (rows, columns), first = shape, next(iter(roles.values()))
-        where = f"{self.file_of(first)}: matrix {name.removesuffix('.weight')}"
-        return QuantisedMatrix(where, (rows, columns), roles, cache(lambda role: self._read(roles[role])), self._said)
+        roles, module = self._quantised[name], name.removesuffix(".weight")
+        where = f"{self.file_of(next(iter(roles.values())))}: matrix {module}"
+        read = cache(lambda role: self._read(roles.get(role, f"{module}.{role}")))
+        return QuantisedMatrix(where, shape, roles.keys(), read, self._said)
 
     def stored(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Stored | None:
         if name + _BLOCKS not in self._files:

@@ -16,6 +16,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.runner.weights.source import Stored
 
 _SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+E2M1 = (*_SIZES, *(-size for size in _SIZES))  # what a half byte means
 MXFP4 = "MXFP4"
 _BIAS = 127
 MAX_SCALE = _BIAS + 1  # kernels build larger numbers from a scale's bits; those of weights are below 1
@@ -23,7 +24,7 @@ MAX_SCALE = _BIAS + 1  # kernels build larger numbers from a scale's bits; those
 
 def widened(blocks: Tensor, scales: Tensor) -> Tensor:
     """float32 [..., width]"""
-    values = torch.tensor((*_SIZES, *(-size for size in _SIZES)), device=blocks.device)
+    values = torch.tensor(E2M1, device=blocks.device)
     columns = values[_columns(blocks).int()]  # [..., width / 32, 32]
     return torch.ldexp(columns, (scales.int() - _BIAS)[..., None]).flatten(-2)
 

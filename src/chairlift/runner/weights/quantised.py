@@ -14,9 +14,8 @@ name. Knows no files: `read` gives tensors by the name of their role.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Set
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.spec import PLAIN_QUANTISATION, Quantisation
+from chairlift.runner.weights.mxfp4 import E2M1
 
 _ROLE = re.compile(
     r"(.+)\.(weight|qweight|qzeros|scales|g_idx|weight_packed|weight_scale|weight_scale_inv|weight_scale_2|"
@@ -37,10 +37,10 @@ _SCALE = {  # by the role of the packed numbers, what makes them a quantised mat
 }
 _OF_KEYS = re.compile(r"(.+\.)?(self_attn|attn|[kv]_proj)\.(kv?|v|q|prob)_(scale|zero_point)")  # and of values
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where each column's half byte is
-_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _FP8 = (torch.float8_e4m3fn,)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _WORD = 32  # bits
+_WORDS = {"qweight", "qzeros", "scales", "weight_packed"}
 
 
 def modules(names: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -63,16 +63,21 @@ def is_of_keys(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QuantisedMatrix:
-    """One matrix [out, in] of a file."""
+    """One matrix of a file."""
 
     where: str  # file and name, for messages
-    shape: tuple[int, int]
-    roles: Collection[str]
+    shape: tuple[int, ...]  # [out, in]
+    roles: Set[str]
     read: Callable[[str], Tensor]  # by role
     said: Quantisation = PLAIN_QUANTISATION  # by the configuration
 
     def widened(self) -> Tensor:
         """float32 [out, in]"""
+        if len(self.shape) != 2:
+            raise InvalidConfig(f"{self.where} is quantised, the configuration says shape {list(self.shape)}")
+        for role in self.roles & _WORDS:
+            if self.read(role).dim() != 2:
+                raise self._bad(role, f"has shape {list(self.read(role).shape)}, which is no matrix")
         if "qweight" in self.roles:
             return self._awq() if self._is_awq() else self._gptq()
         if "weight_packed" in self.roles:
@@ -178,7 +183,7 @@ class QuantisedMatrix:
         (rows, columns), stored = self.shape, self.read(role)
         if stored.dtype is torch.uint8:
             halves = unpacked(self._typed(role, (torch.uint8,), (rows, columns // 2)), 4)
-            return torch.tensor((*_E2M1, *(-size for size in _E2M1)))[halves.int()]
+            return torch.tensor(E2M1)[halves.int()]
         return self._typed(role, (*_FP8, torch.int8), self.shape).float()
 
     def _spread(self, role: str, scales: Tensor) -> Tensor:
@@ -205,9 +210,10 @@ class QuantisedMatrix:
         try:
             facts = json.loads(bytes(self.read(state).tolist()))
             size, shape = int(facts["blocksize"]), tuple(facts["shape"])
+            nested, offset = int(facts.get("nested_blocksize", 256)), float(facts.get("nested_offset", 0.0))
         except (ValueError, KeyError, TypeError) as error:
             raise self._bad(state, f"cannot be read: {error}") from None
-        if shape != self.shape or size < 1:
+        if shape != self.shape or min(size, nested) < 1:
             raise self._bad(
                 state, f"says shape {list(shape)} and blocks of {size}, the configuration {list(self.shape)}"
             )
@@ -218,15 +224,14 @@ class QuantisedMatrix:
         table = self._scales("weight.quant_map", (16,))
         halves = torch.stack((stored >> 4, stored & 15), dim=-1).flatten()
         wide = table[halves.int()][:count]
-        largest = self._largest(-(-count // size), facts)
+        largest = self._largest(-(-count // size), nested, offset)
         return wide.mul_(largest.repeat_interleave(size)[:count]).view(self.shape)
 
-    def _largest(self, count: int, facts: Mapping[str, Any]) -> Tensor:
+    def _largest(self, count: int, size: int, offset: float) -> Tensor:
         """Of each block."""
         if "weight.nested_absmax" not in self.roles:
             return self._scales("weight.absmax", (count,))
         stored = self._typed("weight.absmax", (torch.uint8,), (count,))
-        size, offset = int(facts.get("nested_blocksize", 256)), float(facts.get("nested_offset", 0.0))
         nested = self._scales("weight.nested_absmax", (-(-count // size),)).repeat_interleave(size)[:count]
         return self._scales("weight.nested_quant_map", (256,))[stored.int()] * nested + torch.tensor(offset)
 
