@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,12 +28,13 @@ from chairlift.models.files.gguf.header import TENSOR_TYPES
 from chairlift.models.spec import AttentionSpec, Rotation
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps
+from chairlift.runner.native.quantised import KINDS
 from chairlift.runner.ops import Attention, Batch, Norm, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.sampling.sampler import choose
 from chairlift.runner.sampling.table import BatchTable
 from chairlift.runner.torch.ops import TorchOps
-from chairlift.runner.weights.blocks import Blocks
+from chairlift.runner.weights.source import Stored
 
 
 @dataclass(frozen=True)
@@ -198,11 +198,10 @@ def time_sampling(shape: Shape, ops: NativeOps, passes: int) -> None:
 def time_quantised(shape: Shape, ops: NativeOps, passes: int) -> None:
     sizes, threads = shape.matrices()[:4], torch.get_num_threads()
     print(f"{'type':>6} {'rows':>5} {'ms':>8} {'GB/s':>6} {'GMAC/s':>7} {'of a core':>9} {'ns a tile':>9}")
-    for kind in sorted(ops.block_types):
-        name, items, num_bytes = TENSOR_TYPES[kind]
+    for name, items, num_bytes in (TENSOR_TYPES[kind] for kind in sorted(KINDS.values())):
         if any(k % items for _, k in sizes):
             continue
-        weights = [zeros(kind, n, k, k // items * num_bytes, ops) for n, k in sizes]
+        weights = [zeros(name, n, k, (items, num_bytes), ops) for n, k in sizes]
         weight_bytes = sum(n * k for n, k in sizes) // items * num_bytes
         for rows in (1, 4, 32):
             xs = {k: torch.randn(rows, k) for _, k in sizes}
@@ -220,11 +219,11 @@ def time_quantised(shape: Shape, ops: NativeOps, passes: int) -> None:
             )
 
 
-def zeros(kind: int, n: int, k: int, row_bytes: int, ops: NativeOps) -> Weight:
-    """Blocks of zeros: other numbers take as long."""
-    raw = np.zeros((n, row_bytes), np.uint8)
-    rows = raw.ctypes.data + np.arange(n) * row_bytes
-    return ops.blocks_weight([Blocks("zeros", kind, (n, k), rows, raw)], None, torch.float32)
+def zeros(kind: str, n: int, k: int, block: tuple[int, int], ops: NativeOps) -> Weight:
+    """Blocks of zeros: other numbers take as long. block: its numbers and its bytes."""
+    group, size = block
+    raw = torch.zeros(n, k // group, size, dtype=torch.uint8)
+    return ops.stored_weight([Stored("zeros", kind, (raw,), (n, k), group)], None, torch.float32)
 
 
 MEASURES = {"linear": time_linears, "step": time_steps, "sampling": time_sampling, "quantised": time_quantised}

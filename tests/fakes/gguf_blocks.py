@@ -1,11 +1,12 @@
 """Random blocks of each type that GGUF has and the kernels keep, with scales as real files have them."""
 
 import numpy as np
+import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
-from chairlift.runner.weights.blocks import Blocks
+from chairlift.runner.weights.source import Stored
 
 TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 _HALVES = {"Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2)}  # where; else at 0
@@ -27,6 +28,7 @@ def values_of(kind: str, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
     return dequantize(raw, GGMLQuantizationType[kind]).reshape(len(raw), -1)
 
 
-def blocks_of(kind: str, raw: NDArray[np.uint8], columns: int) -> Blocks:
-    rows = raw.ctypes.data + np.arange(len(raw)) * raw.shape[1]
-    return Blocks(f"a {kind} tensor", GGMLQuantizationType[kind].value, (len(raw), columns), rows, raw)
+def blocks_of(kind: str, raw: NDArray[np.uint8], columns: int) -> Stored:
+    group, size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    blocks = torch.from_numpy(raw.reshape(len(raw), -1, size))
+    return Stored(f"a {kind} tensor", kind, (blocks,), (len(raw), columns), group)

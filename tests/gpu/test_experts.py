@@ -14,7 +14,8 @@ from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.ops import Experts
 from chairlift.runner.torch.experts import combine, route
 from chairlift.runner.torch.ops import TorchOps
-from chairlift.runner.weights.mxfp4 import in_halves, widened
+from chairlift.runner.weights.mxfp4 import MXFP4, in_halves, widened
+from chairlift.runner.weights.source import Stored
 from fakes.steps import Case
 from gpu.test_one_row import on_gpu
 
@@ -56,7 +57,7 @@ class Mixture:
             stored = [four_bits(*shape, seed=seed) for seed, shape in enumerate(shapes)]
             self.wide = [widened(*each) for each in stored]
             made = [
-                self.ops.mxfp4_experts(in_halves(blocks), scales, bias)
+                self.ops.mxfp4_experts([Stored("", MXFP4, (in_halves(blocks), scales), (), 32)], bias, torch.bfloat16)
                 for (blocks, scales), bias in zip(stored, biases, strict=True)
             ]
         else:

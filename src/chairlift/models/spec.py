@@ -150,8 +150,8 @@ class Names:
     # Of experts; {} stands for the expert's number where each has tensors of its own.
     expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
     expert_down: str = "mlp.experts.{}.down_proj"
-    # rows: [out, in], called as other matrices; columns: [experts, in, out], gate and up take turns; mxfp4: blocks and
-    # scales, [experts, out, ...], gate and up take turns
+    # rows: [out, in], called as other matrices; columns: [experts, in, out], gate and up take turns; mxfp4:
+    # [experts, out, in], gate and up take turns
     expert_form: str = "rows"
     shared_gate_up: tuple[str, ...] = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")
     shared_down: str = "mlp.shared_experts.down_proj"
@@ -189,6 +189,20 @@ class BlockWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quantisation:
+    """What a configuration says of quantised matrices in safetensors, which the tensors do not say."""
+
+    method: str = ""
+    bits: int = 0  # of every module; 0: not said, or not one number
+    group: int = 0  # columns that share a scale; 0: the same
+    adds_one: bool = True  # GPTQ's zeros are stored less 1
+    block: tuple[int, int] = (128, 128)  # rows and columns that share a scale, where scales are of blocks
+
+
+PLAIN_QUANTISATION = Quantisation()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FallbackModel:
     """A model without a declaration, which transformers computes."""
 
@@ -207,6 +221,7 @@ class ModelConfig:
     has_centred_norms: bool = False  # LayerNorm in place of RMSNorm, but for those of heads
     has_norm_biases: bool = False  # of all but those of heads
     num_further_layers: int = 0  # in the files behind these, which guess further tokens and are not read
+    towers: tuple[str, ...] = ()  # beginnings of names in the files that are of images, and not read
     embedding_factor: float = 1.0
     logit_factor: float = 1.0  # of the logits, before the cap
     logit_cap: float = 0.0  # as the cap of attention, over the logits
@@ -216,6 +231,7 @@ class ModelConfig:
     dtype: str = "float32"  # as stored
     blocks: BlockWeights | None = None  # where a GGUF file has weights that a CPU can keep quantised
     four_bits: BlockWeights | None = None  # where a file has experts in MXFP4, which a GPU can keep
+    quantisation: Quantisation | None = None  # of safetensors, whose matrices are widened when they are loaded
     fallback: FallbackModel | None = None  # None: it is computed from this declaration
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()

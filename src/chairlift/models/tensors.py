@@ -43,11 +43,10 @@ class Part(NamedTuple):
     # Of experts that are in one tensor:
     is_transposed: bool = False  # each expert's columns are stored as rows
     is_alternating: bool = False  # a row of the gate, then one of the up projection, and so on
-    weights_each: int = 1  # that a stored number stands for; 1 except in MXFP4, whose scales stand for none
 
     @property
     def num_weights(self) -> int:
-        return self.weights_each * prod(self.shape)
+        return prod(self.shape)
 
 
 class Matrix(NamedTuple):
@@ -55,7 +54,6 @@ class Matrix(NamedTuple):
 
     parts: tuple[Part, ...]
     bias: tuple[Part, ...] = ()
-    scales: tuple[Part, ...] = ()  # of parts in MXFP4
 
 
 class ExpertTensors(NamedTuple):
@@ -160,28 +158,26 @@ def _order(heads: AttentionSpec, names: Names) -> HeadOrder | None:
 
 
 def _in_columns(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
-    return _in_one(prefix, names, mixture, rows, (mixture.count, columns, rows), "")
+    return _in_one(prefix, names, mixture, rows, (mixture.count, columns, rows), is_transposed=True)
 
 
 def _in_mxfp4(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
-    groups = (mixture.count, rows, columns // MXFP4_GROUP)
-    matrix = _in_one(prefix, names, mixture, rows, (*groups, MXFP4_GROUP // 2), "_blocks")
-    (part,) = matrix.parts
-    scales = part._replace(name=f"{prefix}{names[0]}_scales", shape=groups, weights_each=0)
-    return matrix._replace(scales=(scales,))
+    return _in_one(prefix, names, mixture, rows, (mixture.count, rows, columns), is_transposed=False)
 
 
 def _in_one(
-    prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, shape: tuple[int, ...], ending: str
+    prefix: str,
+    names: tuple[str, ...],
+    mixture: ExpertsSpec,
+    rows: int,
+    shape: tuple[int, ...],
+    is_transposed: bool,
 ) -> Matrix:
     """All experts in one tensor, whose rows are of the gate and the up projection in turn if it has both."""
     (name,) = names
     is_alternating = name.rsplit(".", 1)[-1].startswith("gate_up")
     bias = Part(f"{prefix}{name}_bias", (mixture.count, rows), is_alternating=is_alternating)
-    part = Part(
-        f"{prefix}{name}{ending}", shape, is_transposed=not ending, is_alternating=is_alternating,
-        weights_each=2 if ending else 1,
-    )  # fmt: skip
+    part = Part(f"{prefix}{name}", shape, is_transposed=is_transposed, is_alternating=is_alternating)
     return Matrix((part,), (bias,) if mixture.has_bias else ())
 
 
@@ -229,7 +225,7 @@ def expected_parts(config: ModelConfig) -> Iterator[Part]:
     for index in range(config.num_layers):
         layer = layer_tensors(config, index)
         for matrix in layer.matrices:
-            yield from (*matrix.parts, *matrix.bias, *matrix.scales)
+            yield from (*matrix.parts, *matrix.bias)
         if layer.experts is not None and layer.experts.correction is not None:
             yield layer.experts.correction
         if layer.sinks is not None:
@@ -264,13 +260,10 @@ def num_parameters(config: ModelConfig) -> int:
 
 def mxfp4_weights(config: ModelConfig) -> BlockWeights:
     """Of a model whose experts are stored so."""
-    layers = (layer_tensors(config, index) for index in range(config.num_layers))
-    packed = [matrix for layer in layers for matrix in layer.matrices if matrix.scales]
-    return BlockWeights(
-        type_name="MXFP4",
-        num_bytes=sum(prod(part.shape) for matrix in packed for part in (*matrix.parts, *matrix.scales)),
-        num_weights=sum(part.num_weights for matrix in packed for part in matrix.parts),
-    )
+    experts = [layer_tensors(config, index).experts for index in range(config.num_layers)]
+    matrices = [matrix for each in experts if each for matrix in (each.gate_up, each.down)]
+    count = sum(part.num_weights for matrix in matrices for part in matrix.parts)
+    return BlockWeights(type_name="MXFP4", num_bytes=count // 2 + count // MXFP4_GROUP, num_weights=count)
 
 
 def weight_bytes(config: ModelConfig, itemsize: int, layer_itemsize: int) -> int:

@@ -1,13 +1,14 @@
 """The operations of a model, as a protocol: `TorchOps` runs anywhere, the others are faster on one kind of device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from torch import Tensor
+from torch import Tensor, dtype
 
 from chairlift.models.spec import AttentionSpec, ExpertsSpec, FeedForwardSpec
 from chairlift.runner.sampling.table import Samples
+from chairlift.runner.weights.source import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,14 @@ class EachWeight:
     weights: tuple[Weight, ...]
 
 
+# By kind, of matrices with their rows one after the other, a bias, and the type of what comes out.
+Keeps = Mapping[str, Callable[[Sequence[Stored], Tensor | None, dtype], Weight]]
+KeepsExperts = Mapping[str, Callable[[Sequence[Stored], Tensor | None, dtype], ExpertWeight]]
+
+
+NO_KINDS: Mapping[str, Any] = {}  # of operations that keep none
+
+
 @runtime_checkable
 class TakesWeights(Protocol):
     """Operations that take experts' matrices one by one."""
@@ -115,6 +124,14 @@ class Experts:
 
 class Ops(Protocol):
     """Gains and biases of norms are float32 at least."""
+
+    @property
+    def keeps(self) -> Keeps:
+        """Quantised matrices that are multiplied by as they are stored: what makes a weight of them."""
+
+    @property
+    def keeps_experts(self) -> KeepsExperts:
+        """The same of experts' matrices."""
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         """Takes a matrix over, in the layout that is fastest here; the caller drops its copy."""

@@ -39,7 +39,15 @@ def model(architecture: str, **keys: Any) -> dict[str, Any]:
         (model("Qwen3NextForCausalLM", layer_types=["linear_attention"] * 2), "layer_types has 'linear_attention'"),
         (model("GPTNeoXForCausalLM", layer_types=[["full_attention"]]), "layer_types has ['full_attention'] layers"),
         (model("CLIPVisionModel"), "architecture 'CLIPVisionModel' is not supported"),
-        (model("Qwen2VLForConditionalGeneration"), "architecture 'Qwen2VLForConditionalGeneration' is not supported"),
+        (model("Llama4ForConditionalGeneration"), "architecture 'Llama4ForConditionalGeneration' is not supported"),
+        (
+            model("Mistral3ForConditionalGeneration", text_config={"model_type": "llama"}),
+            "text_config must have model_type mistral or ministral3, got 'llama'",
+        ),
+        (
+            model("Gemma3ForConditionalGeneration", text_config=[]),
+            "text_config must have model_type gemma3_text, got None",
+        ),
     ],
     ids=lambda value: value["architectures"][0] if isinstance(value, dict) and value else None,
 )

@@ -16,7 +16,7 @@ from torch import Tensor
 from chairlift.lab.verify.feed_forward import feed_forward_of, linear
 from chairlift.models.spec import LayerSpec, ModelConfig, RopeScaling, Rotation
 from chairlift.models.tensors import LayerTensors, Part, end_tensors, layer_tensors
-from chairlift.runner.weights.source import ByteSource, TensorSource, in_order
+from chairlift.runner.weights.source import TensorSource, in_order
 from chairlift.telemetry.logit_files import Logits
 
 _OF_HEADS = ("q_norm", "k_norm")
@@ -32,9 +32,6 @@ def logits_of(
     wide = torch.float64 if rounded is torch.float64 else torch.float32
 
     def read(part: Part) -> Tensor:
-        if part.weights_each != 1:
-            assert isinstance(tensors, ByteSource)
-            return tensors.read_bytes(part.name, part.shape).to(device, copy=True)
         tensor = in_order(tensors.read(part.name, part.shape), part.order)
         return tensor.to(device).to(rounded).to(wide, copy=True)  # valid until the next read
 

@@ -96,10 +96,7 @@ def weights_of(logits: list[float], rule: ExpertsSpec, correction: list[float]) 
 
 
 def _by_expert(matrix: Matrix, count: int, read: Callable[[Part], Tensor]) -> list[Linear]:
-    scales = [read(part) for part in matrix.scales]
     parts = [_sorted(read(part), part) for part in matrix.parts]
-    if scales:
-        parts = [_from_mxfp4(parts[0], _sorted(scales[0], matrix.scales[0]))]
     weights = _stacked(parts, count, 2)
     biases = [torch.zeros(())] * count
     if matrix.bias:
@@ -115,14 +112,6 @@ def _sorted(stored: Tensor, part: Part) -> Tensor:
         return tensor
     order = sorted(range(tensor.shape[1]), key=lambda row: row % 2)
     return tensor[:, order]
-
-
-def _from_mxfp4(blocks: Tensor, scales: Tensor) -> Tensor:
-    """Sign, two bits of exponent, one of fraction; columns 2i and 2i + 1 in the low and the high half of byte i."""
-    digits = torch.stack((blocks % 16, blocks // 16), dim=-1).flatten(-2).long()
-    sign, exponent, fraction = 1 - digits // 8 * 2, digits // 2 % 4, digits % 2
-    size = torch.where(exponent == 0, fraction * 0.5, (1 + fraction * 0.5) * 2.0 ** (exponent - 1))
-    return (sign * size * 2.0 ** (scales.double() - 127)[..., None]).flatten(-2).float()
 
 
 def _product(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:

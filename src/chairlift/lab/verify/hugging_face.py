@@ -16,6 +16,7 @@ import torch
 
 from chairlift.build import ResolvedModel
 from chairlift.models.families.known import BY_ARCHITECTURE
+from chairlift.models.families.wrapped import text_values
 from chairlift.models.source import config_json
 from chairlift.models.spec import ModelConfig, Rotation
 from chairlift.models.tensors import GGUF_NAMES, expected_parts, weight_bytes
@@ -37,6 +38,8 @@ def why_not(config: ModelConfig, max_len: int = 0, is_folder: bool = True) -> st
         return "it is not installed"
     if not hasattr(import_module("transformers"), config.architecture):
         return f"it does not know {config.architecture}"
+    if config.quantisation is not None:
+        return "it needs kernels of others for quantised weights"
     if config.four_bits is not None:
         return "it needs kernels of others for MXFP4"
     if not is_folder and any(layer.feed_forward.experts for layer in config.layers):
@@ -85,7 +88,8 @@ def _opened(model: ResolvedModel, tensors: Callable[[], TensorSource], rounded: 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     if is_folder(model):
-        reference = transformers.AutoModelForCausalLM.from_pretrained(
+        kind = transformers.AutoModelForImageTextToText if model.config.towers else transformers.AutoModelForCausalLM
+        reference = kind.from_pretrained(
             model.source.path, dtype=torch.float32, attn_implementation="eager", local_files_only=True
         )
         with torch.no_grad():
@@ -103,7 +107,9 @@ def _built(transformers: Any, model: ResolvedModel, tensors: TensorSource, round
         _complete(facts, config)
     else:
         model_type = BY_ARCHITECTURE[config.architecture].model_type
-        facts = transformers.AutoConfig.for_model(**{**config_json(source), "model_type": model_type})
+        values = config_json(source)
+        values = text_values(str(source.folder), values) or values
+        facts = transformers.AutoConfig.for_model(**{**values, "model_type": model_type})
     facts._attn_implementation = "eager"
     with import_module("transformers.initialization").no_init_weights():
         reference = transformers.AutoModelForCausalLM.from_config(facts)

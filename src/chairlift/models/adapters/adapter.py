@@ -17,6 +17,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.models.adapters.header import ITEMSIZES, Header, StoredTensor, adapter_header
 from chairlift.models.adapters.peft import PeftConfig, read_peft
 from chairlift.models.families.known import BY_ARCHITECTURE
+from chairlift.models.families.wrapped import text_name
 from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import GGUF_NAMES, HeadOrder, LayerTensors, Matrix, layer_tensors
 
@@ -81,9 +82,9 @@ def read_adapter(folder: Path, config: ModelConfig, max_rank: int) -> AdapterSpe
     modules = dict.fromkeys(_module(path, name, tensor, places, config) for name, tensor in stored.items())
     if not modules:
         raise InvalidConfig(f"{path}: holds no tensors")
-    parts = [_part(path, stored, peft, module, places[module], max_rank) for module in modules]
-    order = {module: index for index, module in enumerate(places)}
-    return AdapterSpec(folder, tuple(sorted(parts, key=lambda part: order[part.module])), header)
+    parts = [_part(path, stored, peft, module, places[text_name(module)], max_rank) for module in modules]
+    order = {place: index for index, place in enumerate(places.values())}
+    return AdapterSpec(folder, tuple(sorted(parts, key=lambda part: order[part.place])), header)
 
 
 def as_hugging_face(config: ModelConfig) -> ModelConfig:
@@ -114,12 +115,12 @@ def _matrix(tensors: LayerTensors, role: str) -> Matrix | None:
 
 
 def _module(path: Path, name: str, tensor: StoredTensor, places: Mapping[str, Place], config: ModelConfig) -> str:
-    """The module that a tensor belongs to."""
+    """The module that a tensor belongs to, as the file names it."""
     for mark, why in _REFUSED:
         if mark in name:
             raise InvalidConfig(f"{path}: tensor {name}: {why}")
     match = _TENSOR.fullmatch(name)
-    if match is None or match[1] not in places:
+    if match is None or text_name(match[1]) not in places:
         raise InvalidConfig(f"{path}: tensor {name} has no place in {config.architecture}; is it of another base?")
     if tensor.dtype not in ITEMSIZES:
         raise InvalidConfig(f"{path}: tensor {name} is stored as {tensor.dtype}, which is not supported")

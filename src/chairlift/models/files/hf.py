@@ -19,9 +19,12 @@ from chairlift.models.families.family import Family
 from chairlift.models.families.known import BY_ARCHITECTURE, BY_MODEL_TYPE
 from chairlift.models.families.reading import read_sampling
 from chairlift.models.families.unread import check_unread
-from chairlift.models.spec import ModelConfig
+from chairlift.models.families.wrapped import TOWERS, WRAPPERS, text_values
+from chairlift.models.files.quantisation import read_quantisation
+from chairlift.models.spec import ModelConfig, Quantisation
 from chairlift.models.tensors import MXFP4_GROUP, mxfp4_weights
 
+MXFP4 = "mxfp4"  # a method of quantization_config
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # ends of architectures that go on with a text
 
 
@@ -33,9 +36,11 @@ def load_hf(path: Path, model_impl: str = OWN) -> ModelConfig:
 
 def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: str = OWN) -> ModelConfig:
     """From what a configuration file says, and from generation_config.json in the model's folder."""
-    config = Fields(str(origin), values)
+    values = values | _quantised_apart(folder) if values.get("quantization_config") is None else values
+    text = text_values(str(origin), values) if model_impl != TRANSFORMERS else None
+    config = Fields(str(origin), values if text is None else text)
     family = _family(config, model_impl)
-    method = _quantised(config, family.quantised if isinstance(family, Family) else ())
+    said = _quantisation(config, family)
     generation_path = folder / "generation_config.json"
     generation = Fields(str(generation_path), read_json(generation_path) if generation_path.exists() else {})
     model = replace(
@@ -45,12 +50,47 @@ def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: 
         eos_ids=tuple(dict.fromkeys(generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"))),
         sampling=read_sampling(generation),
     )
-    if method == "mxfp4":
+    if said is not None and said.method == MXFP4:
         model = _in_mxfp4(config, model)
+    elif said is not None:
+        model = replace(model, quantisation=said)
     if isinstance(family, Family):
-        return replace(model, warnings=check_unread(config, family.architecture))
+        model = replace(model, warnings=(*_widened(origin, model), *check_unread(config, family.architecture)))
+        return model if text is None else _of_wrapper(model, f"{origin}: {values['architectures'][0]}")
     chosen = f"{origin}: {family} is not one of our models: transformers computes it, slower than ours are"
     return replace(model, warnings=(chosen,) if model_impl == AUTO else ())
+
+
+def _quantised_apart(folder: Path) -> dict[str, Any]:
+    """quantization_config as modelopt writes it where config.json has none."""
+    path = folder / "hf_quant_config.json"
+    given = read_json(path).get("quantization") if path.is_file() else None
+    return {"quantization_config": {"quant_method": "modelopt", **given}} if isinstance(given, dict) else {}
+
+
+def _quantisation(config: Fields, family: Family | str) -> Quantisation | None:
+    if isinstance(family, Family):
+        return read_quantisation(config, family.quantised)
+    if config.get("quantization_config") is not None:
+        raise InvalidConfig(
+            f"{config.origin}: quantization_config is for our own models, and transformers computes {family}; take one "
+            "without"
+        )
+    return None
+
+
+def _widened(origin: Path, model: ModelConfig) -> tuple[str, ...]:
+    if model.quantisation is None:
+        return ()
+    return (
+        f"{origin}: {model.quantisation.method} weights are widened to --dtype when they are loaded; --quantize int8, "
+        "int4 or fp8 rounds them again; scales of activations, keys and values are not used",
+    )
+
+
+def _of_wrapper(model: ModelConfig, what: str) -> ModelConfig:
+    line = f"{what} takes images too: its text alone is served, as {model.architecture}"
+    return replace(model, towers=TOWERS, warnings=(line, *model.warnings))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -79,23 +119,10 @@ def _family(config: Fields, model_impl: str) -> Family | str:
     is_causal = isinstance(found, str) and found.endswith(_CAUSAL)
     if not isinstance(found, str) or model_impl == OWN or (model_impl == AUTO and not is_causal and family is None):
         hint = "; --model-impl transformers may run it" if is_causal else ""
-        raise InvalidConfig(f"{refused}; supported: {', '.join(BY_ARCHITECTURE)}{hint}")
+        raise InvalidConfig(f"{refused}; supported: {', '.join((*BY_ARCHITECTURE, *WRAPPERS))}{hint}")
     what = f"{config.origin}: architecture {found!r} is not one of our models, and computing it by transformers"
     check_extra(what if family is None else "--model-impl transformers", "transformers")
     return found
-
-
-def _quantised(config: Fields, known: tuple[str, ...]) -> str | None:
-    """The method that the weights were quantised by; None: they were not."""
-    quantization = config.get("quantization_config")
-    if quantization is None:
-        return None
-    method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
-    if method not in known:
-        raise InvalidConfig(
-            f"{config.origin}: quantization_config ({method}) is not supported; take one without, and --quantize"
-        )
-    return str(method)
 
 
 def _in_mxfp4(config: Fields, model: ModelConfig) -> ModelConfig:

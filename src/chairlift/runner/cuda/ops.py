@@ -36,8 +36,10 @@ from chairlift.runner.cuda.products.exact import ExactWeight, ProductTrials
 from chairlift.runner.cuda.products.one_row import gated, is_one_row, one_row
 from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
-from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Norm, Weight
+from chairlift.runner.ops import NO_KINDS, Attention, Batch, Experts, ExpertWeight, Keeps, KeepsExperts, Norm, Weight
 from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.weights.mxfp4 import MXFP4
+from chairlift.runner.weights.source import Stored
 
 _TILE = 64  # keys at a time, of a tile of queries
 _STRETCH = 1024  # of a row: one program's share of an activation
@@ -96,6 +98,8 @@ class CudaWeight:
 
 class CudaOps:
     """exact: a row's bits do not depend on what shares its step."""
+
+    keeps: Keeps = NO_KINDS
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
@@ -275,7 +279,13 @@ class CudaOps:
     def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
         return CudaExperts(matrix.contiguous(), bias)
 
-    def mxfp4_experts(self, blocks: Tensor, scales: Tensor, bias: Tensor | None) -> ExpertWeight:
+    @property
+    def keeps_experts(self) -> KeepsExperts:
+        return {MXFP4: self.mxfp4_experts}
+
+    def mxfp4_experts(self, parts: Sequence[Stored], bias: Tensor | None, dtype: torch.dtype) -> ExpertWeight:
+        """Of one value, its blocks as `mxfp4.in_halves` has them."""
+        ((blocks, scales),) = (part.tensors for part in parts)
         self._has_mxfp4 = True
         return CudaExperts(blocks, bias, scales)
 

@@ -16,11 +16,11 @@ from chairlift.runner.kv_cache import store
 from chairlift.runner.native.experts import NativeExperts, native_experts
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight, pointer
-from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
+from chairlift.runner.native.quantised import KINDS, from_stored, rounded
 from chairlift.runner.native.tape import Calls
-from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Norm, Weight, each_weight
+from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Keeps, KeepsExperts, Norm, Weight, each_weight
 from chairlift.runner.sampling.table import Samples
-from chairlift.runner.weights.blocks import Blocks
+from chairlift.runner.weights.source import Stored
 
 DTYPES = (torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 512  # as in vector.c
@@ -54,11 +54,20 @@ class NativeOps:
         return ops
 
     @property
-    def block_types(self) -> frozenset[int]:
-        return BLOCK_TYPES
+    def keeps(self) -> Keeps:
+        return dict.fromkeys(KINDS, self.stored_weight)
 
-    def blocks_weight(self, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype) -> Weight:
-        return from_blocks(self._library, self.calls, self._arena, parts, bias, dtype)
+    @property
+    def keeps_experts(self) -> KeepsExperts:
+        return dict.fromkeys(KINDS, self.stored_experts)
+
+    def stored_weight(self, parts: Sequence[Stored], bias: Tensor | None, dtype: torch.dtype) -> Weight:
+        return from_stored(self._library, self.calls, self._arena, parts, bias, dtype)
+
+    def stored_experts(self, parts: Sequence[Stored], bias: Tensor | None, dtype: torch.dtype) -> ExpertWeight:
+        biases = [None] * parts[0].shape[0] if bias is None else list(bias)
+        own = ([part.expert(expert) for part in parts] for expert in range(len(biases)))
+        return self.expert_weights([self.stored_weight(*each, dtype) for each in zip(own, biases, strict=True)])
 
     def rounded_weight(self, kind: int, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         """As `weight`, rounded to blocks of this type."""

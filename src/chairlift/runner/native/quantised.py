@@ -9,16 +9,17 @@ from itertools import accumulate, groupby
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.native.packed import Arena, pointer
 from chairlift.runner.native.tape import Calls
-from chairlift.runner.weights.blocks import Blocks
+from chairlift.runner.weights.source import Stored
 
-# As in quant.h: the numbers of GGUF's Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K.
-BLOCK_TYPES = frozenset({2, 3, 6, 7, 8, 12, 13, 14})
-INT8, INT4 = 8, 3  # floats are rounded to blocks of Q8_0 or Q4_1
+# As in quant.h: GGUF's numbers of kinds.
+KINDS = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}
+INT8, INT4 = KINDS["Q8_0"], KINDS["Q4_1"]  # floats are rounded to blocks of Q8_0 or Q4_1
 
 
 class _Part:
@@ -78,15 +79,15 @@ class QuantisedWeight:
         return out
 
 
-def from_blocks(
-    library: CDLL, calls: Calls, arena: Arena, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype
+def from_stored(
+    library: CDLL, calls: Calls, arena: Arena, parts: Sequence[Stored], bias: Tensor | None, dtype: torch.dtype
 ) -> QuantisedWeight:
-    """Stacks the parts; neighbours of one type become one."""
+    """Stacks the parts; neighbours of one kind become one."""
     packed = []
-    for kind, group in groupby(parts, lambda part: part.type):
+    for kind, group in groupby(parts, lambda part: KINDS[part.kind]):
         members = list(group)
         part = _Part(library, arena, kind, (sum(m.shape[0] for m in members), members[0].shape[1]))
-        rows = np.concatenate([m.rows for m in members])
+        rows = np.concatenate([_addresses(m.tensors[0]) for m in members])
         bad = library.chairlift_quant_pack(kind, rows.ctypes.data, part.pointer, *part.shape)
         if bad >= 0:
             ends = accumulate(member.shape[0] for member in members)
@@ -94,6 +95,11 @@ def from_blocks(
             raise InvalidConfig(f"{owner.name} has a scale that is not a finite number")
         packed.append(part)
     return QuantisedWeight(calls, packed, bias, dtype)
+
+
+def _addresses(blocks: Tensor) -> NDArray[np.int64]:
+    """Of the first block of each row of [out, groups, bytes]."""
+    return blocks.data_ptr() + np.arange(len(blocks)) * blocks.stride(0)
 
 
 def rounded(

@@ -172,7 +172,7 @@ def open_tensors(
         return DummyTensors(config, dtype, device)
     if source.kind == "gguf":
         return GgufTensors(read_header(source.path), threads)
-    return CkptTensors(source.path) if source.kind == "ckpt" else HfTensors(source.path)
+    return CkptTensors(source.path) if source.kind == "ckpt" else HfTensors(source.path, config.quantisation)
 
 
 def adapter_store(settings: Settings, config: ModelConfig, chosen: Choices) -> AdapterStore[Any]:

@@ -14,7 +14,19 @@ from torch import Tensor
 from chairlift.models.spec import CLAMP, STEEPNESS, AttentionSpec
 from chairlift.runner.kv_cache import store
 from chairlift.runner.machine.instructions import architecture
-from chairlift.runner.ops import Attention, Batch, EachWeight, Experts, ExpertWeight, Norm, Weight, each_weight
+from chairlift.runner.ops import (
+    NO_KINDS,
+    Attention,
+    Batch,
+    EachWeight,
+    Experts,
+    ExpertWeight,
+    Keeps,
+    KeepsExperts,
+    Norm,
+    Weight,
+    each_weight,
+)
 from chairlift.runner.torch.exact_attention import exact_attention
 from chairlift.runner.torch.experts import mix, route
 from chairlift.runner.torch.fixed_rows import UNSPLIT, FixedRowsWeight, RowCounts, sigmoid
@@ -98,6 +110,9 @@ def _can_pack(matrix: Tensor) -> bool:
 
 
 class TorchOps:
+    keeps: Keeps = NO_KINDS
+    keeps_experts: KeepsExperts = NO_KINDS
+
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
         self._found: RowCounts = {}

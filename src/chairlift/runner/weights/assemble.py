@@ -26,9 +26,8 @@ from chairlift.models.tensors import (
 from chairlift.runner.model import Decoder, Layer
 from chairlift.runner.ops import Attention, Experts, MakeWeight, Norm, Ops, Weight
 from chairlift.runner.rope import query_factors, rotation_table
-from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
 from chairlift.runner.weights.experts import ExpertReader
-from chairlift.runner.weights.source import TensorSource, in_order
+from chairlift.runner.weights.source import TensorSource, in_order, kept
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
 # Rotary tables of some files, which the model computes from its configuration.
@@ -43,7 +42,7 @@ class WeightFormat:
 
     layers: MakeWeight | None = None
     ends: MakeWeight | None = None  # the embedding and the head
-    as_stored: bool = False  # blocks of a file stay as they are; `layers` and `ends` are for all else
+    as_stored: bool = False  # kinds that the operations keep stay as they are; `layers` and `ends` are for all else
 
 
 PLAIN = WeightFormat()
@@ -128,11 +127,10 @@ class Assembly:
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self._stack(matrix.bias) if matrix.bias else None
-        blocks = kept_blocks(self.source, self.ops, matrix.parts) if self.weight_format.as_stored else None
-        if blocks is None:
+        keeps = self.ops.keeps if self.weight_format.as_stored else {}
+        if (parts := kept(self.source, matrix.parts, keeps)) is None:
             return (make or self.ops.weight)(self._stack(matrix.parts), bias)
-        assert isinstance(self.ops, KeepsBlocks)
-        return self.ops.blocks_weight(blocks, bias, self.dtype)
+        return keeps[parts[0].kind](parts, bias, self.dtype)
 
     def _stack(self, parts: Sequence[Part], dtype: torch.dtype | None = None) -> Tensor:
         heights = [part.shape[0] for part in parts]
@@ -163,6 +161,7 @@ def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
     expected = {part.name for part in expected_parts(config)}
     head = f"{config.names.head}.weight"  # some files of tied models have it too
     further = tuple(config.names.layer.format(config.num_layers + i) for i in range(config.num_further_layers))
+    unread = further + config.towers
     for name in sorted(source.names):
-        if name not in expected and name != head and not _COMPUTED.search(name) and not name.startswith(further):
+        if name not in expected and name != head and not _COMPUTED.search(name) and not name.startswith(unread):
             raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")

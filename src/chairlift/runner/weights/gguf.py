@@ -5,6 +5,7 @@ Shapes are stored in reverse order; names and the order of rows are the declarat
 
 import math
 import mmap
+import warnings
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -19,8 +20,7 @@ from torch import Tensor
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.gguf.header import TENSOR_TYPES, GgufHeader, TensorInfo
 from chairlift.models.shards import Cut
-from chairlift.runner.weights.blocks import Blocks
-from chairlift.runner.weights.source import part_of
+from chairlift.runner.weights.source import Stored, part_of
 
 # The library dequantises 16 rows at a time. Rows of this many blocks are long enough to keep numpy out of Python and
 # short enough to stay in the cache.
@@ -34,6 +34,8 @@ class GgufTensors:
         self._stored = header.tensors
         with header.path.open("rb") as file:
             self._bytes = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        with warnings.catch_warnings(action="ignore"):  # nothing is written to it
+            self._file = torch.from_numpy(self._bytes)
         self._threads = ThreadPoolExecutor(num_threads, "dequantise")
 
     @property
@@ -58,26 +60,14 @@ class GgufTensors:
             raise InvalidConfig(f"{self._path}: tensor {name} holds values that are not finite numbers (damaged?)")
         return tensor
 
-    def blocks(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Blocks | None:
+    def stored(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Stored | None:
         info = self._find(name, shape)
-        if info.num_bytes is None:
+        if info.num_bytes is None or info.type_name in _FLOATS:
             return None
-        first, num_rows = self._bytes.ctypes.data + info.offset, math.prod(shape[:-1])
-        addresses = first + np.arange(num_rows) * (info.num_bytes // num_rows)
-        if cut is not None and cut.dim == 0:
-            addresses = np.concatenate([addresses[low:high] for low, high in cut.spans])
-            shape = (len(addresses), shape[1])
-        elif cut is not None:
-            ((low, high),) = cut.spans
-            _, width, size = TENSOR_TYPES[info.type]
-            if low % width or high % width:
-                raise InvalidConfig(
-                    f"{self._path}: tensor {name} is {info.type_name}, whose blocks of {width} cannot be cut at column "
-                    f"{low if low % width else high} for tensor parallelism; use --quantize none, or another "
-                    "--tensor-parallel"
-                )
-            addresses, shape = addresses + low // width * size, (shape[0], high - low)
-        return Blocks(f"{self._path}: tensor {name}", info.type, shape, addresses, self._bytes)
+        kind, width, size = TENSOR_TYPES[info.type]
+        found = self._file[info.offset : info.offset + info.num_bytes].view(*shape[:-1], shape[-1] // width, size)
+        whole = Stored(f"{self._path}: tensor {name}", kind, (found,), shape, width)
+        return whole if cut is None else whole.cut(cut)
 
     def _find(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
         if name not in self._stored:

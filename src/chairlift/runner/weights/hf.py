@@ -13,32 +13,65 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.families.wrapped import text_name
 from chairlift.models.shards import Cut
+from chairlift.models.spec import PLAIN_QUANTISATION, Quantisation
+from chairlift.models.tensors import MXFP4_GROUP
+from chairlift.runner.weights import mxfp4
+from chairlift.runner.weights.quantised import QuantisedMatrix, is_of_keys, modules
+from chairlift.runner.weights.source import Stored, part_of
 
 _INDEX = "model.safetensors.index.json"
+_BLOCKS, _SCALES = "_blocks", "_scales"  # of a matrix in MXFP4
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 
 
 class HfTensors:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files = _tensor_files(folder)
+    def __init__(self, folder: Path, said: Quantisation | None = None) -> None:
+        """said: of quantised matrices, by the configuration."""
+        self._folder, self._said = folder, said or PLAIN_QUANTISATION
+        files = _tensor_files(folder)
+        self._stored_names = {text_name(name): name for name in files}
+        self._files = {name: files[stored] for name, stored in self._stored_names.items()}
+        self._quantised = modules(self._files)
         self._open = cache(lambda file: _open(folder / file))
 
     @property
     def names(self) -> Collection[str]:
-        return self._files.keys()
+        """Of a quantised matrix, which is several tensors, its own."""
+        packed = {name.removesuffix(_BLOCKS) for name in self._files if name.endswith(_BLOCKS)}
+        parts = {name + each for name in packed for each in (_BLOCKS, _SCALES)}
+        parts |= {name for roles in self._quantised.values() for name in roles.values()}
+        return packed | self._quantised.keys() | {name for name in self._files.keys() - parts if not is_of_keys(name)}
 
     def file_of(self, name: str) -> str:
         return str(self._folder / self._files[name]) if name in self._files else str(self._folder)
 
     def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
+        if stored := self.stored(name, shape, cut):
+            return mxfp4.widened(*mxfp4.apart(stored)[:2])
+        if name in self._quantised:
+            return part_of(self._matrix(name, shape if cut is None else cut.shape).widened(), cut)
         tensor = self._read(name, shape, cut)
         return self._checked(name, tensor, tensor.dtype.is_floating_point and tensor.dtype.itemsize >= 2)
 
-    def read_bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        tensor = self._read(name, shape)
-        return self._checked(name, tensor, tensor.dtype is torch.uint8)
+    def _matrix(self, name: str, shape: tuple[int, ...]) -> QuantisedMatrix:
+        roles, module = self._quantised[name], name.removesuffix(".weight")
+        where = f"{self.file_of(next(iter(roles.values())))}: matrix {module}"
+        read = cache(lambda role: self._read(roles.get(role, f"{module}.{role}")))
+        return QuantisedMatrix(where, shape, roles.keys(), read, self._said)
+
+    def stored(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Stored | None:
+        if name + _BLOCKS not in self._files:
+            return None
+        groups = (*shape[:-1], shape[-1] // MXFP4_GROUP)
+        both = ((name + _BLOCKS, (*groups, MXFP4_GROUP // 2)), (name + _SCALES, groups))
+        read = {each: self._read(each, own) for each, own in both}
+        tensors = tuple(self._checked(each, own, own.dtype is torch.uint8) for each, own in read.items())
+        whole = Stored(
+            f"{self.file_of(name + _SCALES)}: tensor {name}{_SCALES}", mxfp4.MXFP4, tensors, shape, MXFP4_GROUP
+        )
+        return whole if cut is None else whole.cut(cut)
 
     def _checked(self, name: str, tensor: Tensor, is_supported: bool) -> Tensor:
         if not is_supported:
@@ -46,17 +79,19 @@ class HfTensors:
             raise InvalidConfig(f"{self.file_of(name)}: tensor {name} is stored as {kind}, which is not supported")
         return tensor
 
-    def _read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
+    def _read(self, name: str, shape: tuple[int, ...] | None = None, cut: Cut | None = None) -> Tensor:
+        """shape: None: any."""
         if name not in self._files:
             raise InvalidConfig(f"{self._folder}: tensor {name} is missing from the weights")
         file = self._files[name]
-        opened = self._open(file)
+        opened, name = self._open(file), self._stored_names[name]
         try:
             found = opened.get_slice(name).get_shape()
-            tensor = opened.get_tensor(name) if cut is None or tuple(found) != shape else _read_cut(opened, name, cut)
+            has_cut = cut is not None and tuple(found) == shape
+            tensor = _read_cut(opened, name, cut) if cut and has_cut else opened.get_tensor(name)
         except SafetensorError as error:
             raise InvalidConfig(f"{self._folder / file}: tensor {name} cannot be read: {error}") from None
-        if tuple(found) != shape:
+        if shape is not None and tuple(found) != shape:
             raise InvalidConfig(
                 f"{self._folder / file}: tensor {name} has shape {list(found)}, the configuration says {list(shape)}"
             )

@@ -8,10 +8,9 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from chairlift.models.shards import Rank, added_once, cuts
+from chairlift.models.shards import Cut, Rank, added_once, cuts
 from chairlift.models.spec import ModelConfig
-from chairlift.runner.weights.blocks import Blocks, CutBlockSource
-from chairlift.runner.weights.source import CutSource
+from chairlift.runner.weights.source import CutSource, Stored, StoredSource
 
 
 class ShardTensors:
@@ -35,8 +34,8 @@ class ShardTensors:
         cut = self._cuts.get((name, shape))
         return self._source.read(name, shape) if cut is None else self._source.read(cut.name, cut.shape, cut)
 
-    def blocks(self, name: str, shape: tuple[int, ...]) -> Blocks | None:
-        if not isinstance(self._source, CutBlockSource):
+    def stored(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Stored | None:
+        if not isinstance(self._source, StoredSource):
             return None
         cut = self._cuts.get((name, shape))
-        return self._source.blocks(name, shape) if cut is None else self._source.blocks(cut.name, cut.shape, cut)
+        return self._source.stored(name, shape) if cut is None else self._source.stored(cut.name, cut.shape, cut)

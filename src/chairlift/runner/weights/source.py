@@ -1,9 +1,11 @@
 """Sources of tensors: one protocol for every kind of file, with the names of that file.
 
-Rows of heads put into the order of our rotation, and back.
+A quantised matrix as a file stores it is one value, whatever its kind. Rows of heads are put into the order of our
+rotation, and back.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -11,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chairlift.core.errors import InvalidConfig
 from chairlift.models.shards import Cut
-from chairlift.models.tensors import HeadOrder
+from chairlift.models.tensors import HeadOrder, Part
 
 
 def in_order(tensor: Tensor, order: HeadOrder | None) -> Tensor:
@@ -31,6 +34,37 @@ def places(order: HeadOrder, num_rows: int) -> NDArray[np.int64]:
     return np.concatenate((heads.ravel(), np.arange(heads.size, num_rows)))
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A quantised matrix: numbers of few bits with scales."""
+
+    name: str  # of tensor and file, for messages
+    kind: str  # "MXFP4", or as GGUF calls it: "Q4_0", ...
+    tensors: tuple[Tensor, ...]  # [out, groups, ...], of experts [experts, out, groups, ...]; views of a mapped file
+    shape: tuple[int, ...]  # [out, in], of experts [experts, out, in]
+    group: int  # columns that share a scale
+
+    def expert(self, index: int) -> "Stored":
+        return replace(self, shape=self.shape[1:], tensors=tuple(tensor[index] for tensor in self.tensors))
+
+    def in_order(self, order: HeadOrder | None) -> "Stored":
+        return replace(self, tensors=tuple(in_order(tensor, order) for tensor in self.tensors))
+
+    def cut(self, cut: Cut) -> "Stored":
+        """Raises `InvalidConfig` where the cut goes through a group."""
+        unit = self.group if cut.dim else 1
+        if at := next((at for span in cut.spans for at in span if at % unit), 0):
+            raise InvalidConfig(
+                f"{self.name} is {self.kind}, whose blocks of {unit} cannot be cut at column {at} for tensor "
+                "parallelism; use --quantize none, or another --tensor-parallel"
+            )
+        spans = tuple((low // unit, high // unit) for low, high in cut.spans)
+        shape = list(self.shape)
+        shape[cut.dim] = sum(high - low for low, high in cut.spans)
+        tensors = tuple(part_of(tensor, cut._replace(spans=spans)) for tensor in self.tensors)
+        return replace(self, tensors=tensors, shape=tuple(shape))
+
+
 class TensorSource(Protocol):
     """Each tensor is read once; nothing is kept."""
 
@@ -45,19 +79,19 @@ class TensorSource(Protocol):
         """The file of a tensor, for messages."""
 
 
-@runtime_checkable
-class ByteSource(Protocol):
-    """A source of tensors with some that are bytes."""
-
-    def read_bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """As `read`, uint8."""
-
-
 class CutSource(TensorSource, Protocol):
     """A source that can read parts of tensors."""
 
     def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
         """With a cut that part of the tensor, as little else as the file allows."""
+
+
+@runtime_checkable
+class StoredSource(Protocol):
+    """A source of tensors with some that are quantised matrices."""
+
+    def stored(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Stored | None:
+        """As `read`, without computing; None: it is stored as numbers."""
 
 
 def part_of(tensor: Tensor, cut: Cut | None) -> Tensor:
@@ -66,3 +100,19 @@ def part_of(tensor: Tensor, cut: Cut | None) -> Tensor:
         return tensor
     parts = [tensor.narrow(cut.dim, low, high - low) for low, high in cut.spans]
     return parts[0] if len(parts) == 1 else torch.cat(parts, cut.dim)
+
+
+def kept(source: object, parts: Sequence[Part], kinds: Collection[str]) -> list[Stored] | None:
+    """The parts of a matrix as they are stored, if all of them are of these kinds."""
+    found = []
+    for part in parts if kinds else ():
+        stored = stored_part(source, part)
+        if stored is None or stored.kind not in kinds:
+            return None
+        found.append(stored)
+    return found or None
+
+
+def stored_part(source: object, part: Part) -> Stored | None:
+    stored = source.stored(part.name, part.shape) if isinstance(source, StoredSource) else None
+    return stored and stored.in_order(part.order)

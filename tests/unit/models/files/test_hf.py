@@ -236,7 +236,7 @@ def test_without_generation_config_there_are_plain_defaults(tmp_path: Path) -> N
         ({"attention_bias": 1}, "attention_bias must be true or false"),
         ({"mlp_bias": "no"}, "mlp_bias must be true or false"),
         ({"rope_interleaved": True}, "rope_interleaved true is not supported"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config (gptq) is not supported"),
+        ({"quantization_config": {"quant_method": "quark"}}, "quantization_config (quark) is not supported"),
         ({"num_key_value_heads": 3}, "num_key_value_heads must divide num_attention_heads 4"),
         ({"hidden_size": 62}, "must be a multiple of num_attention_heads"),
         ({"hidden_size": None}, "hidden_size is missing"),

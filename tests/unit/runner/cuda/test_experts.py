@@ -13,7 +13,8 @@ from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.ops import Experts, Ops
 from chairlift.runner.torch.experts import route
 from chairlift.runner.torch.ops import TorchOps
-from chairlift.runner.weights.mxfp4 import in_halves, widened
+from chairlift.runner.weights.mxfp4 import MXFP4, in_halves, widened
+from chairlift.runner.weights.source import Stored
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
@@ -135,7 +136,7 @@ def test_weights_of_four_bits_are_multiplied_as_the_numbers_they_stand_for(num_r
     biases = [numbers(spec.count, width, seed=seed) if has_bias else None for seed, width in enumerate(widths, 1)]
     ops, plain = CudaOps(), TorchOps()
     own = [
-        ops.mxfp4_experts(in_halves(blocks), scales, bias)
+        ops.mxfp4_experts([Stored("", MXFP4, (in_halves(blocks), scales), (), 32)], bias, torch.bfloat16)
         for (blocks, scales), bias in zip(stored, biases, strict=True)
     ]
     wide = [plain.expert_weight(widened(*each), bias) for each, bias in zip(stored, biases, strict=True)]

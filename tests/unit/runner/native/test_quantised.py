@@ -30,7 +30,7 @@ def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> to
 
 def kept(kind: str, rows: int, columns: int, threads: int = 2, bias: torch.Tensor | None = None) -> Weight:
     raw = random_blocks(kind, rows, columns)
-    return NativeOps(threads).blocks_weight([blocks_of(kind, raw, columns)], bias, torch.float32)
+    return NativeOps(threads).stored_weight([blocks_of(kind, raw, columns)], bias, torch.float32)
 
 
 def with_features(mask: int, weight: Weight, x: torch.Tensor) -> torch.Tensor:
@@ -80,7 +80,7 @@ def test_a_row_has_the_same_bits_on_any_number_of_threads(kind: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_rows_are_the_file_s_own_values(kind: str, dtype: torch.dtype) -> None:
     raw = random_blocks(kind, 50, 256)
-    weight = NativeOps(2).blocks_weight([blocks_of(kind, raw, 256)], None, dtype)
+    weight = NativeOps(2).stored_weight([blocks_of(kind, raw, 256)], None, dtype)
     ids = torch.tensor([0, 49, 16, 16, 31])
     expected = torch.from_numpy(values_of(kind, raw)[ids])
     torch.testing.assert_close(
@@ -92,8 +92,8 @@ def test_parts_of_several_types_are_stacked() -> None:
     raws = {kind: random_blocks(kind, rows, 256, seed=rows) for kind, rows in (("Q4_K", 33), ("Q6_K", 20), ("Q8_0", 7))}
     parts = [blocks_of(kind, raw, 256) for kind, raw in raws.items()]
     bias, x, ops = random(60, seed=2), random(5, 256), NativeOps(2)
-    stacked = ops.blocks_weight(parts, bias, torch.float32).linear(x)
-    alone = [ops.blocks_weight([part], None, torch.float32).linear(x) for part in parts]
+    stacked = ops.stored_weight(parts, bias, torch.float32).linear(x)
+    alone = [ops.stored_weight([part], None, torch.float32).linear(x) for part in parts]
     assert torch.equal(stacked, torch.cat(alone, dim=1) + bias)
 
 
@@ -101,8 +101,8 @@ def test_neighbours_of_one_type_share_panels() -> None:
     raw = random_blocks("Q4_1", 30, 64)
     parts = [blocks_of("Q4_1", raw[:13], 64), blocks_of("Q4_1", raw[13:], 64)]
     x = random(3, 64)
-    whole = NativeOps(1).blocks_weight([blocks_of("Q4_1", raw, 64)], None, torch.float32).linear(x)
-    assert torch.equal(NativeOps(1).blocks_weight(parts, None, torch.float32).linear(x), whole)
+    whole = NativeOps(1).stored_weight([blocks_of("Q4_1", raw, 64)], None, torch.float32).linear(x)
+    assert torch.equal(NativeOps(1).stored_weight(parts, None, torch.float32).linear(x), whole)
 
 
 def test_rows_in_bf16_give_what_their_float32_values_give() -> None:
@@ -130,7 +130,7 @@ def test_a_scale_that_is_not_finite_is_refused(kind: str, at: int, scale: float)
     block = raw[37].reshape(-1, len(raw[37]) // (2 if kind.endswith("K") else 16))[1]
     block[at : at + 2] = np.array([scale], np.float16).view(np.uint8)
     with pytest.raises(InvalidConfig, match=f"^a {kind} tensor has a scale that is not a finite number$"):
-        NativeOps(2).blocks_weight([blocks_of(kind, raw, 512)], None, torch.float32)
+        NativeOps(2).stored_weight([blocks_of(kind, raw, 512)], None, torch.float32)
 
 
 @pytest.mark.parametrize(("kind", "most"), [(INT8, 0.009), (INT4, 0.12)], ids=["int8", "int4"])

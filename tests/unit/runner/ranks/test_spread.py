@@ -89,15 +89,15 @@ def test_parts_of_a_gguf_tensor_are_those_of_the_whole(tmp_path: Path, kind: Kin
 def test_blocks_are_cut_between_them_and_refused_inside(tmp_path: Path) -> None:
     path = write(tmp_path / "a.gguf", {"w": (stored(Kind.Q4_K, 8, 512), Kind.Q4_K)})
     source: GgufTensors = tensors(path)
-    whole = source.blocks("w", (8, 512))
-    rows = source.blocks("w", (8, 512), Cut("w", (8, 512), 0, ((1, 3), (6, 8))))
-    columns = source.blocks("w", (8, 512), Cut("w", (8, 512), 1, ((256, 512),)))
+    whole = source.stored("w", (8, 512))
+    rows = source.stored("w", (8, 512), Cut("w", (8, 512), 0, ((1, 3), (6, 8))))
+    columns = source.stored("w", (8, 512), Cut("w", (8, 512), 1, ((256, 512),)))
     assert whole is not None and rows is not None and columns is not None
     assert (rows.shape, columns.shape) == ((4, 512), (8, 256))
-    assert rows.rows.tolist() == whole.rows[[1, 2, 6, 7]].tolist()
-    assert columns.rows.tolist() == (whole.rows + 144).tolist()
+    assert torch.equal(rows.tensors[0], whole.tensors[0][[1, 2, 6, 7]])
+    assert torch.equal(columns.tensors[0], whole.tensors[0][:, 1:])
     with pytest.raises(InvalidConfig, match="w is Q4_K, whose blocks of 256 cannot be cut at column 384 .* --quantize"):
-        source.blocks("w", (8, 512), Cut("w", (8, 512), 1, ((0, 384),)))
+        source.stored("w", (8, 512), Cut("w", (8, 512), 1, ((0, 384),)))
 
 
 def test_parts_of_safetensors_are_read_without_the_whole_tensor(

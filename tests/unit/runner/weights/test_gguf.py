@@ -17,8 +17,8 @@ from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
-from chairlift.runner.weights.blocks import kept_blocks, of_expert
 from chairlift.runner.weights.gguf import GgufTensors, supported_types
+from chairlift.runner.weights.source import kept
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run
 
 EMBEDDING = "token_embd.weight"
@@ -217,10 +217,10 @@ def test_blocks_of_experts_are_kept_and_give_what_they_stand_for(tmp_path: Path)
     })  # fmt: skip
     source, ops = tensors(path), NativeOps(2)
     parts = [Part(name, (count, 8, 64)) for name in written]
-    blocks = kept_blocks(source, ops, parts)
+    blocks = kept(source, parts, ops.keeps)
     assert blocks is not None
     wide = torch.cat([source.read(part.name, part.shape) for part in parts], dim=1)
     x = torch.randn(5, 64)
     for expert in range(count):
-        weight = ops.blocks_weight([of_expert(part, expert) for part in blocks], None, torch.float32)
+        weight = ops.stored_weight([part.expert(expert) for part in blocks], None, torch.float32)
         torch.testing.assert_close(weight.linear(x), x @ wide[expert].T, atol=0.2, rtol=0.02)  # x in 8 bits

@@ -29,14 +29,14 @@ from chairlift.runner.weights.assemble import WeightFormat, build_model
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.runner.weights.quantize import kept_as, kept_bytes, pick_quantize
-from chairlift.runner.weights.source import TensorSource
+from chairlift.runner.weights.source import Stored, TensorSource
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run
 from unit.runner.weights.test_gguf import Kind, write
 from unit.runner.weights.test_gguf_families import common, yarn
 from unit.runner.weights.test_mxfp4 import quantised_twin
 
 ARCHITECTURES = {"glm4-moe": "glm4moe", "glm4-moe-one-group": "glm4moe", "gpt-oss": "gpt-oss"}
-Stored = dict[str, tuple[np.ndarray, Kind]]
+Written = dict[str, tuple[np.ndarray, Kind]]
 
 
 def facts_of(config: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def converted(name: str, tensor: Tensor, model_type: str) -> Iterator[tuple[str,
         yield name, tensor
 
 
-def tensors_of(twin: Twin, architecture: str, kind: Kind = Kind.F32) -> Stored:
+def tensors_of(twin: Twin, architecture: str, kind: Kind = Kind.F32) -> Written:
     """kind: of matrices."""
     config, found = twin.reference.config, {}
     arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
@@ -219,10 +219,15 @@ class Packed(TorchOps):
         super().__init__()
         self.given: list[tuple[Tensor, ...]] = []
 
-    def mxfp4_experts(self, blocks: Tensor, scales: Tensor, bias: Tensor | None) -> ExpertWeight:
+    @property
+    def keeps_experts(self) -> dict[str, Any]:
+        return {"MXFP4": self.take}
+
+    def take(self, parts: list[Stored], bias: Tensor | None, dtype: torch.dtype) -> ExpertWeight:
+        ((blocks, scales),) = (part.tensors for part in parts)
         assert bias is not None
         self.given.append((blocks.clone(), scales.clone(), bias))
-        return self.expert_weight(torch.zeros(*blocks.shape[:2], 2 * blocks.shape[2]), bias)
+        return self.expert_weight(torch.zeros(parts[0].shape), bias)
 
 
 def test_kernels_get_the_same_four_bits_from_either_file(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ VLLM: tuple[Foreign, ...] = (
     same("kv_dtype", "--kv-cache-dtype", note="int8 on a CPU, fp8 on a GPU", values={"fp8_e4m3": "fp8"}),
     same(
         "quantize", "--quantization", "-q",
-        note="not needed for weights that are stored quantised; AWQ and GPTQ are not read", values={"gguf": "auto"},
+        note="not needed for weights that are stored quantised", values={"gguf": "auto"},
         refused={
             "awq": _not_read("AWQ"), "awq_marlin": _not_read("AWQ"), "gptq": _not_read("GPTQ"),
             "gptq_marlin": _not_read("GPTQ"), "bitsandbytes": _not_read("bitsandbytes"),

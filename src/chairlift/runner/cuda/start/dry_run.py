@@ -23,7 +23,9 @@ from triton.runtime import driver
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.models.kv_groups import kv_groups
+from chairlift.models.shards import Cut
 from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import MXFP4_GROUP
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.start.compiler import DriverStub
 from chairlift.runner.cuda.step.device import DevicePart
@@ -33,12 +35,15 @@ from chairlift.runner.model import PagedModel
 from chairlift.runner.ops import Ops
 from chairlift.runner.start import warm_up
 from chairlift.runner.weights.assemble import Assembly, WeightFormat
+from chairlift.runner.weights.mxfp4 import MXFP4
+from chairlift.runner.weights.source import Stored
 from chairlift.runner.weights.transfer import Transfer
 
 MakeRunner = Callable[[PagedModel, KvCache, torch.device, Limits], Runner]
 
 _CPU = torch.device("cpu")
 _LARGE = 1 << 20  # numbers
+_OF_EXPERTS = 3  # dimensions
 _NO_GPU = -1  # Triton does not look at what this process has compiled for a real GPU
 
 
@@ -58,7 +63,8 @@ def kernels_of_start(
         num_adapter_slots=min(1, limits.num_adapter_slots),  # each takes memory
     )  # fmt: skip
     with _noting(target) as noted, _ShapesOnly():
-        weights = Assembly(config, ops, _EmptyWeights(dtype), dtype, _CPU, weight_format, _NoTransfer(None))
+        empty = _EmptyWeights(dtype, config.four_bits is not None)
+        weights = Assembly(config, ops, empty, dtype, _CPU, weight_format, _NoTransfer(None))
         kv = KvCache(config, num_blocks, limits.block_size, kv_dtype, _CPU, groups=groups)
         runner = make_runner(weights.build(limits.max_model_len), kv, _CPU, limits)
         assert isinstance(runner, CudaRunner)
@@ -72,8 +78,8 @@ def kernels_of_start(
 class _EmptyWeights:
     """Weights that hold nothing."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
+    def __init__(self, dtype: torch.dtype, has_four_bits: bool) -> None:
+        self._dtype, self._has_four_bits = dtype, has_four_bits
 
     @property
     def names(self) -> Collection[str]:
@@ -85,8 +91,13 @@ class _EmptyWeights:
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         return torch.empty(shape, dtype=self._dtype)
 
-    def read_bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return torch.zeros((), dtype=torch.uint8).expand(shape)  # scales are looked at
+    def stored(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Stored | None:
+        if not self._has_four_bits or len(shape) < _OF_EXPERTS:
+            return None
+        byte = torch.zeros((), dtype=torch.uint8)  # scales are looked at
+        groups = (*shape[:-1], shape[-1] // MXFP4_GROUP)
+        tensors = byte.expand(*groups, MXFP4_GROUP // 2), byte.expand(groups)
+        return Stored(name, MXFP4, tensors, shape, MXFP4_GROUP)
 
 
 class _NoTransfer(Transfer):

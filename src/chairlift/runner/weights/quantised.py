@@ -1,0 +1,289 @@
+"""Quantised matrices of safetensors: which tensors make one, and the numbers that they stand for.
+
+A module is what its tensors' names, types and shapes say; all but `adds_one` and `block` follows from them.
+
+    AWQ                  qweight int32 [in, out / 8], qzeros, scales [in / g, out]
+    GPTQ                 qweight int32 [in * b / 32, out], qzeros, scales [in / g, out], g_idx [in]
+    compressed-tensors   weight_packed int32 [out, in * b / 32], weight_scale; or weight in int8 or e4m3
+    fp8, NVFP4, MXFP4    weight, weight_scale or weight_scale_inv, factors of the whole tensor
+    bitsandbytes         weight, weight.absmax and tables; or weight int8, SCB
+
+Always: numbers are computed in float32; a scale that is not finite, a type or a shape that does not fit is refused by
+name. Knows no files: `read` gives tensors by the name of their role.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Set
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.models.spec import PLAIN_QUANTISATION, Quantisation
+from chairlift.runner.weights.mxfp4 import E2M1
+
+_ROLE = re.compile(
+    r"(.+)\.(weight|qweight|qzeros|scales|g_idx|weight_packed|weight_scale|weight_scale_inv|weight_scale_2|"
+    r"weight_global_scale|input_global_scale|input_scale|activation_scale|weight_zero_point|weight_shape|weight_g_idx|"
+    r"SCB|weight_format|weight\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state\.bitsandbytes__\w+))"
+)
+_SCALE = {  # by the role of the packed numbers, what makes them a quantised matrix
+    "qweight": ("scales",),
+    "weight_packed": ("weight_scale",),
+    "weight": ("weight_scale_inv", "weight_scale", "SCB", "weight.absmax"),
+}
+_OF_KEYS = re.compile(r"(.+\.)?(self_attn|attn|[kv]_proj)\.(kv?|v|q|prob)_(scale|zero_point)")  # and of values
+_AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where each column's half byte is
+_FP8 = (torch.float8_e4m3fn,)
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_WORD = 32  # bits
+_WORDS = {"qweight", "qzeros", "scales", "weight_packed"}
+
+
+def modules(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Quantised matrices by the name that they would have as numbers: their tensors by role."""
+    found: dict[str, dict[str, str]] = {}
+    for name in names:
+        if match := _ROLE.fullmatch(name):
+            found.setdefault(match[1], {})[match[2]] = name
+    return {
+        f"{module}.weight": roles
+        for module, roles in found.items()
+        if any(packed in roles and any(scale in roles for scale in scales) for packed, scales in _SCALE.items())
+    }
+
+
+def is_of_keys(name: str) -> bool:
+    """A scale of cached keys or values, which are kept in a type of our own."""
+    return _OF_KEYS.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedMatrix:
+    """One matrix of a file."""
+
+    where: str  # file and name, for messages
+    shape: tuple[int, ...]  # [out, in]
+    roles: Set[str]
+    read: Callable[[str], Tensor]  # by role
+    said: Quantisation = PLAIN_QUANTISATION  # by the configuration
+
+    def widened(self) -> Tensor:
+        """float32 [out, in]"""
+        if len(self.shape) != 2:
+            raise InvalidConfig(f"{self.where} is quantised, the configuration says shape {list(self.shape)}")
+        for role in self.roles & _WORDS:
+            if self.read(role).dim() != 2:
+                raise self._bad(role, f"has shape {list(self.read(role).shape)}, which is no matrix")
+        if "qweight" in self.roles:
+            return self._awq() if self._is_awq() else self._gptq()
+        if "weight_packed" in self.roles:
+            is_words = self.read("weight_packed").dtype is torch.int32
+            return self._words() if is_words else self._scaled("weight_packed")
+        if "weight.absmax" in self.roles:
+            return self._bitsandbytes()
+        if "SCB" in self.roles:
+            numbers = self._typed("weight", (torch.int8,), self.shape).float()
+            return numbers * self._scales("SCB", (self.shape[0],))[:, None] * torch.tensor(1 / 127)
+        return self._scaled("weight")
+
+    # AWQ and GPTQ
+
+    def _is_awq(self) -> bool:
+        return self.read("qweight").shape[-1] != self.read("scales").shape[-1]
+
+    def _awq(self) -> Tensor:
+        (rows, columns), scales = self.shape, self._grouped_scales("scales")
+        self._agree(4, columns // len(scales))
+        numbers = self._halves("qweight", (columns, rows // 8))  # [in, out]
+        zeros = self._halves("qzeros", (len(scales), rows // 8))
+        each = columns // len(scales)
+        wide = (numbers.view(len(scales), each, rows) - zeros[:, None]) * scales[:, None]
+        return wide.view(columns, rows).t()
+
+    def _halves(self, role: str, shape: tuple[int, int]) -> Tensor:
+        """Of AWQ's words of eight."""
+        words = self._typed(role, (torch.int32,), shape)
+        return unpacked(words, 4).unflatten(1, (-1, 8))[..., list(_AWQ_ORDER)].flatten(1).float()
+
+    def _gptq(self) -> Tensor:
+        (rows, columns), scales = self.shape, self._grouped_scales("scales")
+        words = self.read("qweight")
+        bits = self._bits("qweight", words.shape[0])
+        self._agree(bits, columns // len(scales))
+        words = self._typed("qweight", (torch.int32,), (-(-columns * bits // _WORD), rows))
+        numbers = unpacked(words.t(), bits)[:, :columns]  # [out, in]
+        stored = self._typed("qzeros", (torch.int32,), (len(scales), -(-rows * bits // _WORD)))
+        zeros = unpacked(stored, bits)[:, :rows] + self.said.adds_one & (1 << bits) - 1
+        of_column = self._group_of_column("g_idx", len(scales))
+        return numbers.float().sub_(zeros.float()[of_column].t()).mul_(scales[of_column].t())
+
+    def _bits(self, role: str, num_words: int) -> int:
+        bits = num_words * _WORD // self.shape[1]
+        if not 2 <= bits <= 8:
+            raise self._bad(role, f"has {num_words} words for {self.shape[1]} columns, which is not 2 to 8 bits each")
+        return bits
+
+    def _grouped_scales(self, role: str) -> Tensor:
+        """[groups, out]"""
+        count, (rows, columns) = len(self.read(role)), self.shape
+        if not count or columns % count:
+            raise self._bad(role, f"has {count} groups, which do not divide {columns} columns")
+        return self._scales(role, (count, rows))
+
+    def _group_of_column(self, role: str, count: int) -> Tensor:
+        if role not in self.roles:
+            return torch.arange(self.shape[1]) // (self.shape[1] // count)
+        found = self._typed(role, (torch.int32, torch.int64), (self.shape[1],)).long()
+        if int(found.min()) < 0 or int(found.max()) >= count:
+            raise self._bad(role, f"names a group beyond the {count} that have scales")
+        return found
+
+    # compressed-tensors, in words
+
+    def _words(self) -> Tensor:
+        rows, columns = self.shape
+        words = self.read("weight_packed")
+        bits = self._bits("weight_packed", words.shape[-1])
+        self._typed("weight_packed", (torch.int32,), (rows, -(-columns * bits // _WORD)))
+        if "weight_shape" in self.roles and self.read("weight_shape").tolist() != [rows, columns]:
+            raise self._bad("weight_shape", f"must be {[rows, columns]}")
+        scales = self.read("weight_scale")
+        count = scales.shape[-1] if scales.dim() == 2 else 1
+        if not count or columns % count:
+            raise self._bad("weight_scale", f"has {count} groups, which do not divide {columns} columns")
+        self._agree(bits, columns // count)
+        scales = self._scales("weight_scale", (rows, count))
+        of_column = self._group_of_column("weight_g_idx", count)
+        numbers = unpacked(words, bits)[:, :columns].float()
+        zeros = torch.full((1, 1), float(1 << bits - 1))
+        if "weight_zero_point" in self.roles:
+            stored = self._typed("weight_zero_point", (torch.int32,), (-(-rows * bits // _WORD), count))
+            zeros = unpacked(stored.t(), bits)[:, :rows].t().float()[:, of_column]
+        return numbers.sub_(zeros).mul_(scales[:, of_column])
+
+    # A number a byte or half a byte, with scales of tensors, rows, groups or blocks
+
+    def _scaled(self, role: str) -> Tensor:
+        scale_role = "weight_scale_inv" if "weight_scale_inv" in self.roles else "weight_scale"
+        wide = self._numbers(role)
+        if "weight_zero_point" in self.roles:
+            wide -= self._spread("weight_zero_point", self.read("weight_zero_point").float())
+        wide *= self._spread(scale_role, self._finite(scale_role))
+        if "weight_global_scale" in self.roles:
+            wide /= self._scales("weight_global_scale", ())
+        if "weight_scale_2" in self.roles:
+            wide *= self._scales("weight_scale_2", ())
+        return wide
+
+    def _numbers(self, role: str) -> Tensor:
+        (rows, columns), stored = self.shape, self.read(role)
+        if stored.dtype is torch.uint8:
+            halves = unpacked(self._typed(role, (torch.uint8,), (rows, columns // 2)), 4)
+            return torch.tensor(E2M1)[halves.int()]
+        return self._typed(role, (*_FP8, torch.int8), self.shape).float()
+
+    def _spread(self, role: str, scales: Tensor) -> Tensor:
+        """To [out, in], or what broadcasts to it."""
+        rows, columns = self.shape
+        if scales.numel() == 1:
+            return scales.reshape(1, 1)
+        if scales.dim() == 4 and scales.shape[1] == scales.shape[3] == 1:
+            scales = scales[:, 0, :, 0]
+        scales = scales[:, None] if scales.dim() == 1 else scales
+        if scales.dim() == 2 and scales.shape[0] == rows and scales.shape[1] and not columns % scales.shape[1]:
+            return scales if scales.shape[1] == 1 else scales.repeat_interleave(columns // scales.shape[1], 1)
+        high, wide = self.said.block
+        if scales.shape != (-(-rows // high), -(-columns // wide)):
+            raise self._bad(
+                role, f"has shape {list(scales.shape)}, which fits no rows, groups or blocks of {[rows, columns]}"
+            )
+        return scales.repeat_interleave(high, 0)[:rows].repeat_interleave(wide, 1)[:, :columns]
+
+    # bitsandbytes
+
+    def _bitsandbytes(self) -> Tensor:
+        (state,) = (role for role in self.roles if role.startswith("weight.quant_state."))
+        try:
+            facts = json.loads(bytes(self.read(state).tolist()))
+            size, shape = int(facts["blocksize"]), tuple(facts["shape"])
+            nested, offset = int(facts.get("nested_blocksize", 256)), float(facts.get("nested_offset", 0.0))
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._bad(state, f"cannot be read: {error}") from None
+        if shape != self.shape or min(size, nested) < 1:
+            raise self._bad(
+                state, f"says shape {list(shape)} and blocks of {size}, the configuration {list(self.shape)}"
+            )
+        count = self.shape[0] * self.shape[1]
+        stored = self.read("weight").flatten()
+        if stored.dtype is not torch.uint8 or len(stored) != -(-count // 2):
+            raise self._bad("weight", f"must be {-(-count // 2)} bytes")
+        table = self._scales("weight.quant_map", (16,))
+        halves = torch.stack((stored >> 4, stored & 15), dim=-1).flatten()
+        wide = table[halves.int()][:count]
+        largest = self._largest(-(-count // size), nested, offset)
+        return wide.mul_(largest.repeat_interleave(size)[:count]).view(self.shape)
+
+    def _largest(self, count: int, size: int, offset: float) -> Tensor:
+        """Of each block."""
+        if "weight.nested_absmax" not in self.roles:
+            return self._scales("weight.absmax", (count,))
+        stored = self._typed("weight.absmax", (torch.uint8,), (count,))
+        nested = self._scales("weight.nested_absmax", (-(-count // size),)).repeat_interleave(size)[:count]
+        return self._scales("weight.nested_quant_map", (256,))[stored.int()] * nested + torch.tensor(offset)
+
+    # Checks
+
+    def _typed(self, role: str, types: Collection[torch.dtype], shape: tuple[int, ...]) -> Tensor:
+        tensor = self.read(role)
+        if tensor.dtype not in types or tuple(tensor.shape) != tuple(shape):
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise self._bad(role, f"is {kind} {list(tensor.shape)}, which does not fit {list(shape)}")
+        return tensor
+
+    def _scales(self, role: str, shape: tuple[int, ...]) -> Tensor:
+        tensor = self._finite(role)
+        if tensor.numel() != int(np.prod(shape)):
+            raise self._bad(role, f"has shape {list(tensor.shape)}, not {list(shape)}")
+        return tensor.reshape(shape)
+
+    def _finite(self, role: str) -> Tensor:
+        """float32"""
+        stored = self.read(role)
+        if stored.dtype is torch.uint8:  # powers of two
+            wide = torch.ldexp(torch.ones(stored.shape), stored.int() - 127)
+        elif stored.dtype in (*_FLOATS, *_FP8, torch.float8_e8m0fnu):
+            wide = stored.float()
+        else:
+            raise self._bad(role, f"is stored as {str(stored.dtype).removeprefix('torch.')}, which is not supported")
+        if not bool(wide.isfinite().all()):
+            raise self._bad(role, "holds values that are not finite numbers (damaged?)")
+        return wide
+
+    def _agree(self, bits: int, group: int) -> None:
+        """With what the configuration says, where it says one thing of all modules."""
+        said = self.said
+        if said.bits and bits != said.bits:
+            raise InvalidConfig(f"{self.where} has {bits} bits, quantization_config says {said.bits}")
+        if said.group and group != said.group and group != self.shape[1]:
+            raise InvalidConfig(f"{self.where} has groups of {group}, quantization_config says {said.group}")
+
+    def _bad(self, role: str, why: str) -> InvalidConfig:
+        return InvalidConfig(f"{self.where}: {role} {why}")
+
+
+def unpacked(words: Tensor, bits: int) -> Tensor:
+    """Numbers of so many bits in words [rows, words], the lowest first and across words. uint8 [rows, numbers]"""
+    stored = words.contiguous().view(torch.uint8)
+    if bits == 8:
+        return stored
+    if bits in (2, 4):
+        parts = [stored >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
+        return torch.stack(parts, dim=-1).flatten(1)
+    singles = np.unpackbits(stored.numpy(), axis=1, bitorder="little")
+    count = singles.shape[1] // bits
+    digits = torch.from_numpy(singles[:, : count * bits]).view(len(stored), count, bits)
+    return (digits << torch.arange(bits, dtype=torch.uint8)).sum(dim=-1, dtype=torch.uint8)
