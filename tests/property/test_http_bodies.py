@@ -54,7 +54,7 @@ def check(status: int, text: str) -> None:
     assert status in (200, 400, 404), text
     if status != 200:
         error = json.loads(text)["error"]
-        assert error["message"] and error["code"] in (status, "context_length_exceeded")
+        assert error["message"] and error["code"] in (str(status), "context_length_exceeded", "model_not_found")
     # A stream that has begun shows its failure as an event.
     assert '"code":500' not in text
 

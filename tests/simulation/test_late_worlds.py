@@ -47,7 +47,7 @@ def arrivals(world: World, seed: int) -> Iterator[tuple[float, Request]]:
         for lead, *_ in groups:
             if not lead.params.beam_width:
                 now += rng.expovariate(20.0)
-                yield now, lead
+                yield now, replace(lead, params=replace(lead.params, n=1))
 
 
 def run(kind: type[Engine], seed: int) -> tuple[World, int]:

@@ -69,10 +69,19 @@ def set_up_logging(level: str, form: str) -> None:
     atexit.register(flush_log)
 
 
+def _writer() -> Callable[[bytes], None]:
+    """To standard error, which has no file in a notebook."""
+    stream = sys.stderr
+    try:
+        return partial(write_whole, stream.fileno())
+    except OSError:
+        return lambda data: print(data.decode(errors="replace"), end="", file=stream, flush=True)
+
+
 class _QueuedLines(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
-        self.queue = LogQueue(partial(write_whole, sys.stderr.fileno()), _dropped)
+        self.queue = LogQueue(_writer(), _dropped)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

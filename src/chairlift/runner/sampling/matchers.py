@@ -62,6 +62,9 @@ class _Followed:
         self.over_s = 0.0  # beyond the budget of its masks
 
 
+Timed = tuple[LLMatcher, int, _Followed]  # with its row and its request's budget
+
+
 class Matchers:
     def __init__(self, vocabulary: Callable[[], LLTokenizer], vocab_size: int, max_kept: int) -> None:
         """The vocabulary is made beside the caller. `max_kept`: requests that are followed at the same time."""
@@ -89,7 +92,7 @@ class Matchers:
         self._step = step
         masks = Masks(np.full((len(rows), self._num_words), _ANY, np.int32), {})
         matchers: list[tuple[LLMatcher, int]] = []
-        timed: list[tuple[LLMatcher, int]] = []  # of rules that clients wrote
+        timed: list[Timed] = []  # of rules that clients wrote
         last: tuple[RequestId, LLMatcher] | None = None
         for index, (request, output) in enumerate(rows):
             on_mask()
@@ -104,12 +107,17 @@ class Matchers:
                 masks.failed[index] = error.message if error.message.startswith(NO_FURTHER) else str(error)
                 continue
             last = (request.id, matcher)
-            (timed if self._followed[request.id].has_rules else matchers).append((matcher, index))
+            followed = self._followed[request.id]
+            if followed.has_rules:
+                timed.append((matcher, index, followed))
+            else:
+                matchers.append((matcher, index))
         for first in range(0, len(matchers), _GROUP):
             on_mask()
             self._fill(masks.words, matchers[first : first + _GROUP])
         self._fill_timed(masks, timed, rows, on_mask)
-        masks.failed.update({index: _fault(matcher) for matcher, index in matchers + timed if matcher.is_error()})
+        made = [*matchers, *((matcher, index) for matcher, index, _ in timed)]
+        masks.failed.update({index: _fault(matcher) for matcher, index in made if matcher.is_error()})
         for index, (request, output) in enumerate(rows):
             if index not in masks.failed and not _leave(masks.words[index], request, output):
                 masks.failed[index] = "allowed_token_ids, bad_words and min_tokens leave no token that may come here"
@@ -117,21 +125,19 @@ class Matchers:
         return masks
 
     def _fill_timed(
-        self, masks: Masks, timed: list[tuple[LLMatcher, int]], rows: Sequence[tuple[Request, Sequence[int]]],
-        on_mask: OnMask,
-    ) -> None:  # fmt: skip
+        self, masks: Masks, timed: list[Timed], rows: Sequence[tuple[Request, Sequence[int]]], on_mask: OnMask
+    ) -> None:
         """One after the other; what is beyond a budget fails, with all requests of the same shape."""
         spent: Counter[Structured] = Counter()  # seconds
         refused: dict[Structured, str] = {}
-        for matcher, index in timed:
-            request, structured = rows[index][0], rows[index][0].params.structured_outputs
+        for matcher, index, followed in timed:
+            structured = rows[index][0].params.structured_outputs
             assert structured is not None
             if structured in refused:
                 continue
             on_mask()
             taken_s = _timed(lambda matcher=matcher, index=index: self._fill(masks.words, [(matcher, index)]))  # type: ignore[misc]
             spent[structured] += taken_s  # type: ignore[assignment]
-            followed = self._followed[request.id]
             followed.over_s = max(0.0, followed.over_s + taken_s - MASK_S)
             if followed.over_s > _OVER_S:
                 refused[structured] = _too_dear(f"a mask of its rules takes {1000 * taken_s:.0f} ms", MASK_S)
@@ -139,7 +145,7 @@ class Matchers:
                 [(dearest, its_s)] = spent.most_common(1)
                 refused[dearest] = _too_dear(f"masks of its rules take {1000 * its_s:.0f} ms of a step", STEP_S)
                 del spent[dearest]
-        for _, index in timed:
+        for _, index, _ in timed:
             why = refused.get(rows[index][0].params.structured_outputs)  # type: ignore[arg-type]
             if why is not None:
                 masks.failed[index] = why
