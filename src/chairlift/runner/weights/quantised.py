@@ -13,6 +13,7 @@ name. Knows no files: `read` gives tensors by the name of their role.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Set
 from dataclasses import dataclass
@@ -187,7 +188,10 @@ class QuantisedMatrix:
         if stored.dtype is torch.uint8:
             halves = unpacked(self._typed(role, (torch.uint8,), (rows, columns // 2)), 4)
             return torch.tensor(E2M1).index_select(0, halves.flatten().int()).view(self.shape)
-        return self._typed(role, (*_FP8, torch.int8), self.shape).float()
+        wide = self._typed(role, (*_FP8, torch.int8), self.shape).float()
+        if not all(map(math.isfinite, torch.aminmax(wide))):
+            raise self._bad(role, "holds values that are not finite numbers (damaged?)")
+        return wide
 
     def _spread(self, role: str, scales: Tensor) -> Tensor:
         """To [out, in], or what broadcasts to it."""
