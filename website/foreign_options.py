@@ -1,5 +1,7 @@
 """Other engines' options beside ours, from the tables by which the command line takes them."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from chairlift.config.options.foreign.llama_cpp import LLAMA_CPP, LLAMA_CPP_SAME
@@ -66,7 +68,18 @@ def _by_note(names: Iterable[Foreign]) -> list[tuple[str, str]]:
     rows: dict[str, list[str]] = {}
     for each in names:
         rows.setdefault(_note(each), []).append(_flags(each))
-    return [(", ".join(flags), note) for note, flags in rows.items()]
+    return [(", ".join(_short(flags)), note) for note, flags in rows.items()]
+
+
+def _short(flags: list[str]) -> list[str]:
+    """One pattern for several that begin alike: `--mm-*`."""
+    starts = [re.match("`--(?!enable|disable|max)[a-z]+-(?:parallel-)?", each) for each in flags]
+    counts = Counter(start[0] for start in starts if start is not None)
+    shown = [
+        f"{start[0]}*`" if start is not None and "," not in each and counts[start[0]] > 2 else each
+        for start, each in zip(starts, flags, strict=True)
+    ]
+    return list(dict.fromkeys(shown))
 
 
 def _ours(foreign: Foreign, has_argument: bool) -> str:

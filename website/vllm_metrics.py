@@ -2,12 +2,14 @@
 
 from chairlift.telemetry.metrics.series import SERIES
 from chairlift.telemetry.metrics.vllm import sources
-from tables import code, table
+from tables import code
 
 
 def metrics_table() -> str:
-    rows = [(code(name), " + ".join(code(_ours(part)) for part in parts)) for name, _, parts in sources()]
-    return table(("vLLM's", "ours"), rows)
+    return (
+        "\n".join(f"- {code(name)}: {' + '.join(code(_ours(part)) for part in parts)}" for name, _, parts in sources())
+        + "\n"
+    )
 
 
 def _ours(part: str) -> str:

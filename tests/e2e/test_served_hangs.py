@@ -1,5 +1,7 @@
-"""An engine that hangs is told of and replaced; with `--exact` the answer is the undisturbed one."""
+"""An engine that hangs is told of and replaced; with `--exact` the answer is the undisturbed one. So are front ends:
+what they served breaks off, and clients of the others notice nothing."""
 
+import asyncio
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +13,14 @@ import pytest
 
 from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
+from stress.client import metric
+from stress.frozen import BLOCK, HOOK, open_at
 
 pytestmark = pytest.mark.slow
 
 BODY = {"prompt": "the lift goes up", "max_tokens": 300, "ignore_eos": True, "seed": 3, "stream": True}
 TIMEOUT_S = 6
+SOURCE = Path(__file__).parents[2] / "src"
 
 
 def text_of(url: str) -> str:
@@ -51,3 +56,27 @@ def test_an_engine_that_hangs_is_replaced_whether_it_is_busy_or_not(tiny_model: 
         assert text_of(served.url) == undisturbed
     assert "the engine died (it hung: no sign of life for 6 s); starting it again" in served.output
     assert "Traceback" not in served.output
+
+
+@pytest.mark.nightly
+async def test_front_ends_that_are_stopped_or_blocked_are_replaced_and_others_go_on(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HOOK)
+    options = ("--frontends", "3", "--frontend-timeout", "3", "--threads", "1")
+    with serve(tmp_path / "log", *options, environment={"PYTHONPATH": f"{tmp_path}:{SOURCE}"}) as served:
+        stopped, blocked, other = fronts = served.pids()[1]
+        streams = [
+            stream
+            for front, max_tokens in ((stopped, 8000), (blocked, 8000), (other, 300))
+            for stream in await open_at(served.url, front, fronts, max_tokens)
+        ]
+        os.kill(stopped, signal.SIGSTOP)
+        os.kill(blocked, BLOCK)
+        ends = await asyncio.gather(*(stream.end() for stream in streams))
+        assert ends == ["broken", "broken", "whole"]
+        died = "died (it hung: no sign of life for 3 s) with 1 request in flight; starting it again"
+        wait_until(lambda: served.output.count(died) == 2)
+        assert other in served.pids()[1]
+        wait_until(lambda: metric(served.url, "chairlift_requests_running") == 0)
+        name = 'chairlift_requests_total{outcome="failed",reason="front_end_died",route=""}'
+        assert metric(served.url, name) == 2
+        assert "Traceback" not in served.output

@@ -156,8 +156,9 @@ class Encoder:
         limit: TokenLimit,
         read: Callable[[list[int]], T],
     ) -> list[T]:
-        """What `read` makes of the tokens of `head_of(first) + second`, for each pair. Raises `InvalidRequest`, before
-        any are joined where one is too long."""
+        """What `read` makes of the tokens of `head_of(first) + second`, for each pair; control tokens spelt out there
+        stay text. Raises `InvalidRequest`, before any are joined where one is too long."""
+        plain = self._tokenizer.controls.wrap
         lengths = [len(first) + len(second) for first, second in pairs]
         num_around = len(head_of(""))
         await self.check(num_around + max(lengths), limit)
@@ -165,7 +166,7 @@ class Encoder:
         if num_characters >= LONG_TEXT:
             with self._tidying(num_characters):
                 return await self._join(pairs, head_of, limit, read)
-        short = [self._tokenizer.encode(head_of(first) + second, add_special=False) for first, second in pairs]
+        short = [self._tokenizer.encode(plain(head_of(first) + second), add_special=False) for first, second in pairs]
         limit.cost.num_tokens += sum(map(len, short))
         return [read(ids) for ids in short]
 
@@ -177,6 +178,7 @@ class Encoder:
         read: Callable[[list[int]], T],
     ) -> list[T]:
         """A head that the pair before had too is made into tokens once, up to its last cut."""
+        plain = self._tokenizer.controls.wrap
         long_texts = await self._analysed(limit.cost)
         made, last, begun, rest = list[T](), "", list[int](), ""
         for index, (first, second) in enumerate(pairs):
@@ -184,9 +186,9 @@ class Encoder:
                 last, head, rest = first, "", head_of(first)
                 if long_texts.cuts is not None:
                     head, rest = long_texts.cuts.split_last(rest)
-                begun = await self._encode(head, False, limit, long_texts) if head else []
+                begun = await self._encode(plain(head), False, limit, long_texts) if head else []
             is_full = limit.num_kept is not None and len(begun) >= limit.num_kept
-            ids = [] if is_full else await self._encode(rest + second, False, limit, long_texts)
+            ids = [] if is_full else await self._encode(plain(rest + second), False, limit, long_texts)
             made.append(read(begun + ids))
         return made
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chairlift.config.extras import check_extra
-from chairlift.config.redacted import redacted
+from chairlift.config.options.values import redacted
 from chairlift.core.errors import InvalidConfig
 from chairlift.telemetry.phases import Phase
 

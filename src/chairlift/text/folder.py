@@ -53,8 +53,8 @@ def folder_chat_template(folder: Path) -> str | None:
         return _text(jinja)
     template = _json(folder / "tokenizer_config.json").get("chat_template")
     if isinstance(template, list):
-        named = {entry["name"]: entry["template"] for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
+        named = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default"]
+        template = named[-1].get("template") if named else None
     return template if isinstance(template, str) else None
 
 
@@ -123,7 +123,7 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{path}: not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidConfig(f"{path}: must hold a JSON object")

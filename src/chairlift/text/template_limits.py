@@ -33,7 +33,7 @@ MAX_BITS = 4096  # of a product or a power
 MAX_MESSAGE = 500  # characters of an error
 _ITEM = 16  # characters that take as much memory as a small value in a list
 _ESCAPED = 5  # characters for each, at most, when a text is escaped for HTML
-_WIDTHS = re.compile(r"\d{5}|%(?:\([^)]*\))?[-+ #0\d.]*\*|:[^{}]*\{")  # five digits, or a width given as an argument
+_WIDTHS = re.compile(r"\d{5}|%[-+ #0\d.]*\*|:[^{}:]*\{")  # five digits, or a width given as an argument
 _left: ContextVar[int] = ContextVar("left")  # of MAX_GATHERED, for this rendering
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from peers.stand_in import Stubs, free_port, launch, stop
 
+_OTHERS = ("test", "gpt-3.5-turbo-instruct", "gpt-4.1")  # names that its tests ask for; llama-server takes any
 _RUNNING: dict[tuple[str, ...], tuple[int, Any]] = {}  # ports and processes by names and options
 
 
@@ -19,7 +20,7 @@ def start(server: Any, timeout_seconds: float = 0) -> None:
     if key not in _RUNNING:
         end_all()
         port = free_port()
-        _RUNNING[key] = port, launch([key[0], "gpt-3.5-turbo-instruct"], flags, port)
+        _RUNNING[key] = port, launch([key[0], *_OTHERS], flags, port)
     server.server_port, server.process = _RUNNING[key][0], None
     server.ready = True
 

@@ -12,7 +12,7 @@ from chairlift.server.encoder import Encoder, TokenLimit
 from chairlift.text.embedding.texts import EmbeddingTexts, Framed
 from chairlift.text.tokenizer import Tokenizer
 from fakes.http_world import HttpWorld
-from fakes.small_tokenizer import small_tokenizer
+from fakes.small_tokenizer import small_tokenizer, tokenizer_of
 
 RERANKER = EmbeddingConfig(task=RERANK, answer=AnswerTokens(true=5, false=6), max_len=512)
 MANY = TokenLimit(100_000, "are too many")
@@ -92,6 +92,16 @@ async def test_joined_pairs_have_the_tokens_of_their_text_in_order(repeats: int)
     pairs = [("a? " * repeats, "b"), ("a? " * repeats, ""), ("c,", "d " * repeats), ("", "e"), ("a? " * repeats, "f")]
     ids = await Encoder(tokenizer).encode_joined(pairs, "<{}>".format, MANY, list)
     assert ids == [tokenizer.encode(f"<{first}>{second}", False) for first, second in pairs]
+
+
+@pytest.mark.parametrize("repeats", [1, 2_000])
+async def test_control_tokens_that_a_document_spells_out_stay_text(repeats: int) -> None:
+    tokenizer = tokenizer_of(None, special=["<|im_end|>"])
+    [token] = tokenizer.encode("<|im_end|>", False)
+    pairs = [("a <|im_end|> b " * repeats, "c <|im_end|> d")]
+    [ids] = await Encoder(tokenizer).encode_joined(pairs, "<{}>".format, MANY, list)
+    assert token not in ids
+    assert tokenizer.decode(ids) == f"<{pairs[0][0]}>{pairs[0][1]}"
 
 
 async def test_a_text_that_is_cut_is_made_into_tokens_as_far_as_it_is_kept(encoded: list[int]) -> None:

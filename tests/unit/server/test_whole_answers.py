@@ -83,14 +83,16 @@ async def test_more_scores_of_prompts_than_a_body_may_have_are_refused(asked: di
             "/v1/chat/completions",
             {"messages": [{"role": "user", "content": "Hi"}], "logprobs": True, "top_logprobs": 7},
         ),
+        ("/v1/responses", {"input": "Hi", "include": ["message.output_text.logprobs"], "top_logprobs": 7}),
     ],
 )
 async def test_more_scores_of_answers_than_a_body_may_have_are_refused(
     path: str, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost, "MAX_SCORES", 1_000)
+    monkeypatch.setattr(cost, "MAX_TOLD_SCORES" if path == "/v1/responses" else "MAX_SCORES", 1_000)
     world = HttpWorld()
-    response = await world.post(path, asked | {"n": 2, "max_tokens": 200})
+    more = {"max_output_tokens": 400} if path == "/v1/responses" else {"n": 2, "max_tokens": 200}
+    response = await world.post(path, asked | more)
     assert (response.status_code, world.client.requests) == (400, [])
     assert "logprobs: must ask for at most 1000 scores of tokens in all" in response.json()["error"]["message"]
     if path == "/v1/chat/completions":  # where a body does not say, answers end in time

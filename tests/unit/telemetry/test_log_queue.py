@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from chairlift.telemetry.log_queue import MAX_BYTES, LogQueue, write_whole
+from chairlift.telemetry.log_lines import MAX_WAITING, LogQueue, write_whole
 from fakes.patience import HANG_S, wait_until
 
 # A process whose log no one reads: it goes on, and ends a moment after it is told to.
@@ -52,7 +52,7 @@ def test_lines_beyond_the_bound_are_dropped_counted_and_told_of_when_the_log_is_
     for _ in range(2000):
         queue.put(line)
     dropped = queue.num_dropped
-    assert 2000 - dropped in range(MAX_BYTES // 1000, (MAX_BYTES + 2**17) // 1000)
+    assert 2000 - dropped in range(MAX_WAITING // 1000, (MAX_WAITING + 2**17) // 1000)
     found = read(pipe[0], f"{dropped} dropped\n")
     queue.put("after")
     found += read(pipe[0], "after\n")

@@ -74,6 +74,12 @@ def test_of_several_named_templates_the_default_is_taken(folder: Path) -> None:
     assert load(folder, {"chat_template": named}).chat_template == "d"
 
 
+def test_odd_templates_are_none_and_what_is_nested_too_deep_is_one_line(folder: Path) -> None:
+    assert load(folder, {"chat_template": [{"x": 1}, 7, {"name": "default"}]}).chat_template is None
+    with pytest.raises(InvalidConfig, match="tokenizer_config.json: not valid JSON"):
+        load(folder, **{"tokenizer_config.json": '{"chat_template": ' + "[" * 100_000 + "]" * 100_000 + "}"})
+
+
 def test_a_sentencepiece_file_alone_adds_its_begin_token(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(model_file(*piece_list()))
     tokenizer = load(tmp_path)

@@ -95,14 +95,14 @@ capabilities: { drop: [ALL] }
 - name: config
   configMap: { name: {{ include "chairlift.name" . }} }
 - name: tmp
-  emptyDir: {}
+  emptyDir: { sizeLimit: {{ .Values.scratchSize | quote }} }
 - name: home
-  emptyDir: {}
+  emptyDir: { sizeLimit: {{ .Values.scratchSize | quote }} }
 - name: shm
   emptyDir: { medium: Memory, sizeLimit: {{ .Values.shmSize | quote }} }
 {{- if not .Values.model.cache.size }}
 - name: cache
-  emptyDir: {}
+  emptyDir: { sizeLimit: {{ .Values.model.cache.limit | quote }} }
 {{- end }}
 {{- with .Values.model.existingClaim }}
 - name: models

@@ -19,7 +19,7 @@ from chairlift.config.fields import shown
 from chairlift.config.options import llm_serving
 from chairlift.config.options.foreign.names import Foreign
 from chairlift.config.options.foreign.table import BY_NAME as FOREIGN_BY_NAME
-from chairlift.config.options.foreign.vllm_environment import vllm_key, vllm_warnings
+from chairlift.config.options.foreign.vllm_keywords import vllm_key, vllm_warnings
 from chairlift.config.options.presets import NONE, PRESETS
 from chairlift.config.options.values import Parser, did_you_mean
 from chairlift.config.settings import Group, Settings

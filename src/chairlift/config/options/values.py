@@ -286,3 +286,12 @@ def one_of(*names: str, also: Mapping[str, str] = _NO_WORDS) -> Parser:
         return str(found)
 
     return parse
+
+
+_USER = re.compile(r"(?<=//).*@", re.DOTALL)
+_QUERY = re.compile(r"(?<=\?).+", re.DOTALL)
+
+
+def redacted(url: str) -> str:
+    """As it may be shown: `http://alice:secret@host:4318/v1?token=secret` becomes `http://***@host:4318/v1?***`."""
+    return _QUERY.sub("***", _USER.sub("***@", url))

@@ -25,6 +25,7 @@ from chairlift.models.adapters.peft import CONFIG_FILE
 from chairlift.models.files import hub
 
 _MAX_NAME = 200
+_MAX_REFUSED = 1000  # folders
 _NUMBER_BITS = 52  # exact in every JSON reader
 
 
@@ -61,6 +62,7 @@ class AdapterRegistry:
         self._check = check
         self._fetch = fetch
         self._fetched: dict[str, Path] = {}  # by their names on the hub
+        self._refused: dict[Path, tuple[object, str]] = {}  # what its files were like, and why
         self._seen: tuple[int, ...] = ()
         self._offer = _Offer()
         self._threads = Lock()  # of one process
@@ -155,7 +157,15 @@ class AdapterRegistry:
         return self._fetched[path]
 
     def _checked(self, name: str, path: Path) -> Adapter:
-        self._check(path)
+        """A folder that was refused is not read again before one of its files changes."""
+        state = _state_of(path)
+        if self._refused.get(path, (None, ""))[0] == state:
+            raise InvalidConfig(self._refused[path][1])
+        try:
+            self._check(path)
+        except InvalidConfig as error:
+            self._refused = {**dict(list(self._refused.items())[-_MAX_REFUSED:]), path: (state, str(error))}
+            raise
         return Adapter(1 + secrets.randbits(_NUMBER_BITS), name, str(path))
 
     def _check_name(self, name: str) -> None:
@@ -211,6 +221,15 @@ class AdapterRegistry:
         beside = self._file.with_suffix(".new")
         beside.write_bytes(msgspec.json.encode(offer))
         os.replace(beside, self._file)
+
+
+def _state_of(folder: Path) -> list[tuple[str, int, int]]:
+    """Another one once a file of the folder is written again."""
+    try:
+        found = [(path.name, path.stat()) for path in sorted(folder.iterdir())]
+    except OSError:
+        return []
+    return [(name, facts.st_size, facts.st_mtime_ns) for name, facts in found]
 
 
 def _unlinked(folder: Path, parts: Sequence[str]) -> Path:

@@ -15,6 +15,7 @@ import hashlib
 import os
 import sys
 from enum import IntEnum
+from functools import lru_cache, partial
 from pathlib import Path
 
 from chairlift.telemetry.mapped import LockedFile, make_mapped
@@ -58,7 +59,7 @@ class Counts(LockedFile):
         self._numbers = memoryview(self.memory).cast("q")
         self._num_rows = self._numbers[0]
         self._own = _start(row)
-        self._secret = bytes(self._numbers[1 : 1 + _SECRET_WIDTH])
+        self._slots = lru_cache(_NUM_SLOTS)(partial(_slots, bytes(self._numbers[1 : 1 + _SECRET_WIDTH])))
         assert 0 <= row < self._num_rows
 
     @property
@@ -106,11 +107,6 @@ class Counts(LockedFile):
     def total_from(self, address: str) -> int:
         return min(sum(self._of_all(slot)) for slot in self._slots(address))
 
-    def _slots(self, address: str) -> tuple[int, int]:
-        digest = hashlib.blake2b(address.encode(), key=self._secret, digest_size=8).digest()
-        first, second = (int.from_bytes(half) % _NUM_SLOTS for half in (digest[:4], digest[4:]))
-        return len(Count) + first, len(Count) + _NUM_SLOTS + second
-
     def _of_all(self, count: int) -> list[int]:
         numbers = self._numbers
         return [numbers[_start(row) + count] for row in range(self._num_rows)]
@@ -124,6 +120,12 @@ def make_counts(path: Path, num_rows: int) -> Counts:
     with path.open("r+b") as file:
         file.write(num_rows.to_bytes(_WIDTH, sys.byteorder) + os.urandom(_SECRET_WIDTH * _WIDTH))
     return Counts(path)
+
+
+def _slots(secret: bytes, address: str) -> tuple[int, int]:
+    digest = hashlib.blake2b(address.encode(), key=secret, digest_size=8).digest()
+    first, second = (int.from_bytes(half) % _NUM_SLOTS for half in (digest[:4], digest[4:]))
+    return len(Count) + first, len(Count) + _NUM_SLOTS + second
 
 
 def _start(row: int) -> int:

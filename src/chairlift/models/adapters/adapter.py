@@ -22,6 +22,7 @@ from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import GGUF_NAMES, HeadOrder, LayerTensors, Matrix, layer_tensors
 
 TENSOR_FILE = "adapter_model.safetensors"
+_METADATA_BYTES, _TENSOR_BYTES = 2**16, 512  # of the header: beside its tensors, and for each of them
 ROLES = ("qkv", "output", "gate_up", "down")  # of a layer's matrices, as `LayerTensors` has them
 _TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 _REFUSED = (
@@ -75,9 +76,9 @@ def read_adapter(folder: Path, config: ModelConfig, max_rank: int) -> AdapterSpe
         is_pickled = any(folder.glob("*.bin"))
         why = "is a pickle, which can run code when opened; save it as safetensors" if is_pickled else "is missing"
         raise InvalidConfig(f"{folder}: {'adapter_model.bin' if is_pickled else TENSOR_FILE} {why}")
-    header = adapter_header(path)
-    stored = header.tensors
     places = _places(config)
+    header = adapter_header(path, _METADATA_BYTES + 2 * _TENSOR_BYTES * len(places))
+    stored = header.tensors
     modules = dict.fromkeys(_module(path, name, tensor, places, config) for name, tensor in stored.items())
     if not modules:
         raise InvalidConfig(f"{path}: holds no tensors")

@@ -17,7 +17,6 @@ from typing import BinaryIO, NamedTuple
 from chairlift.core.errors import InvalidConfig
 
 ITEMSIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # those that are read
-_MAX_BYTES = 100_000_000  # of the JSON, as the format has it
 _MAX_DIMENSIONS = 8
 
 
@@ -35,10 +34,11 @@ class Header(NamedTuple):
     state: tuple[int, int, int]  # of the file; another one once it is written again
 
 
-def adapter_header(path: Path) -> Header:
+def adapter_header(path: Path, max_bytes: int = 2**20) -> Header:
+    """`max_bytes`: of its JSON."""
     try:
         with path.open("rb") as file:
-            return _read(file)
+            return _read(file, max_bytes)
     except OSError as error:
         raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -51,12 +51,14 @@ def state_of(descriptor: int) -> tuple[int, int, int]:
     return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
-def _read(file: BinaryIO) -> Header:
+def _read(file: BinaryIO, max_bytes: int) -> Header:
     state = state_of(file.fileno())
     length = int.from_bytes(file.read(8), "little")
     start, num_bytes = 8 + length, state[1] - 8 - length
-    if not 0 < length <= _MAX_BYTES or num_bytes < 0:
+    if length <= 0 or num_bytes < 0:
         raise ValueError("its header is cut or damaged")
+    if length > max_bytes:
+        raise ValueError(f"its header has {length} bytes, the tensors of this model take {max_bytes} at most")
     header = json.loads(file.read(length))
     header.pop("__metadata__", None)
     tensors = {name: _tensor(name, of, num_bytes) for name, of in header.items()}

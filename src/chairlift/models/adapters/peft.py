@@ -1,7 +1,8 @@
 """What adapter_config.json of peft says of the arithmetic: ranks and factors of each module.
 
 Always: a key that changes the arithmetic and is not built is refused by name, and so is one that is not known and has a
-value. Those that concern training alone are left unread.
+value. Those that concern training alone are left unread. A pattern names modules, with choices and numbers in few
+places: no expression of a file takes long.
 """
 
 import math
@@ -15,7 +16,11 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.hf import read_json
 
 CONFIG_FILE = "adapter_config.json"
+_MAX_BYTES = 2**20
 _MAX_RANK = 65536
+_MAX_PATTERNS = 4096
+_PATTERN = re.compile(r"(?:[\w.^$-]|\\\.|(?:\\d|\[[0-9-]+\])\+?|[(|)]){1,200}")
+_MAX_CHOICES = 8  # of a pattern: `|` and `+`, each of which may double what is tried
 # Values that ask for nothing.
 _NEUTRAL: tuple[object, ...] = (None, False, "", [], {}, "none")
 _REFUSED = {
@@ -66,6 +71,8 @@ def read_peft(folder: Path) -> PeftConfig:
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise InvalidConfig(f"{folder}: no {CONFIG_FILE} in this folder; an adapter is a folder that peft has saved")
+    if path.stat().st_size > _MAX_BYTES:
+        raise InvalidConfig(f"{path}: has {path.stat().st_size} bytes, the most is {_MAX_BYTES}")
     fields = Fields(str(path), read_json(path))
     if fields.get("peft_type", "LORA") != "LORA":
         raise fields.bad("peft_type", "must be LORA, the one kind that is supported")
@@ -89,12 +96,24 @@ def _patterns(fields: Fields, key: str) -> dict[str, object]:
     found = fields.get(key) or {}
     if not isinstance(found, dict):
         raise fields.bad(key, "must map patterns of module names to numbers")
+    if len(found) > _MAX_PATTERNS:
+        raise fields.bad(key, f"has {len(found)} patterns, the most is {_MAX_PATTERNS}")
     for pattern in found:
-        try:
-            re.compile(pattern)
-        except re.error:
-            raise fields.bad(key, f"has {pattern!r}, which is no pattern") from None
+        num_choices = pattern.count("|") + pattern.count("+")
+        if not _PATTERN.fullmatch(pattern) or num_choices > _MAX_CHOICES or not _is_expression(pattern):
+            raise fields.bad(
+                key,
+                f"has {pattern[:100]!r}; a pattern ends a module's name, with `(a|b)`, `[0-9]+` or `\\d+` in it",
+            )
     return found
+
+
+def _is_expression(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def _rank(fields: Fields, pattern: str, value: object) -> int:

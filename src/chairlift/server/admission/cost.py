@@ -20,6 +20,7 @@ MAX_STRINGS = 65_536
 MAX_PROMPTS = 1024
 MAX_SAMPLES = 8192  # prompts x n; preparing that many takes a tenth of a second, in which other requests wait
 MAX_SCORES = 4_194_304  # samples x tokens x (1 + logprobs): 50 MiB as they are kept
+MAX_TOLD_SCORES = 262_144  # where the end of a stream tells them all again: 64 MiB as objects
 MAX_PROMPT_SCORES = 4_194_304  # prompt tokens x n x (1 + prompt_logprobs); some 280 MiB of JSON
 MAX_INPUTS = 2048  # texts for vectors and scores
 MAX_PAIR_TOKENS = 4_194_304  # of pairs: a query counts for each of its documents
@@ -89,18 +90,19 @@ def check_prompt_scores(num_tokens: int, num_shown: int, params: SamplingParams)
         )
 
 
-def most_scored(num_prompts: int, params: SamplingParams) -> int | None:
+def most_scored(num_prompts: int, params: SamplingParams, tells_again: bool = False) -> int | None:
     """The most tokens that each answer may have, where its scores bound them; raises `InvalidRequest` where a body asks
     for more."""
     if params.logprobs is None:
         return None
+    most = MAX_TOLD_SCORES if tells_again else MAX_SCORES
     num_each = num_prompts * params.num_samples * (1 + params.logprobs)
     num = num_each * (params.max_tokens or 0)
-    if num > MAX_SCORES:
+    if num > most:
         raise InvalidRequest(
             "logprobs",
-            f"must ask for at most {MAX_SCORES} scores of tokens in all, got {num}: "
+            f"must ask for at most {most} scores of tokens in all, got {num}: "
             f"{num_prompts} prompts x {params.num_samples} samples (n) x {params.max_tokens} tokens (max_tokens) x "
             f"{1 + params.logprobs} (1 + logprobs); ask for fewer of one of them",
         )
-    return max(1, MAX_SCORES // num_each)
+    return max(1, most // num_each)

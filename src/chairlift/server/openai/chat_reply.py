@@ -27,9 +27,11 @@ async def chat_reply(
     *,
     names: Mapping[str, str] = NO_NAMES,
     lowers_max_tokens: bool = False,
+    tells_again: bool = False,
 ) -> Reply:
     """Empties the request's messages and tools: they may be long, and the answer slow. `names`: of a translated body.
-    `lowers_max_tokens`: to what fits after the prompt; else more is refused."""
+    `lowers_max_tokens`: to what fits after the prompt; else more is refused. `tells_again`: all of an answer at the end
+    of its stream."""
     context = context_of(http)
     cost = record_of(http).cost
     limit = context.prompt_limit(cost)
@@ -44,7 +46,7 @@ async def chat_reply(
         turn = await chat_turn(context, request, limit)
         prompt = await turn_tokens(context, turn, limit)
         check_prompt_scores(len(prompt), 1, params)
-        most = most_scored(1, params)
+        most = most_scored(1, params, tells_again)
         params = await held_params(context, request, turn, params, cost)
         if lowers_max_tokens and params.max_tokens is not None:
             room = room_after(len(prompt), context.engine.limits)

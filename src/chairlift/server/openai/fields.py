@@ -18,6 +18,7 @@ from msgspec import inspect
 
 from chairlift.config.options.values import did_you_mean
 from chairlift.core.errors import InvalidRequest
+from chairlift.text.structured.source import MAX_DEPTH, is_deep
 
 Known = dict[str, "Known | None"]  # names of fields, and those inside objects
 
@@ -115,8 +116,7 @@ _WORDS = {
 }  # fmt: skip
 _GOT = _WORDS | {"float": "a fraction"}
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
-_MAX_DEPTH = 200  # levels
-_TOO_DEEP = f"is nested more than {_MAX_DEPTH} levels deep"
+_TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
 
 
 def read(body: bytes | bytearray, kind: type[T]) -> tuple[T, list[str]]:
@@ -172,18 +172,9 @@ def _decode(body: bytes | bytearray, kind: type[T]) -> Any:
         raise InvalidRequest("body", f"is not valid JSON: {error}") from error
     except RecursionError as error:
         raise InvalidRequest("body", _TOO_DEEP) from error
-    if body.count(b"[") + body.count(b"{") > _MAX_DEPTH and _is_deep(value):
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_deep(value):
         raise InvalidRequest("body", _TOO_DEEP)
     return value
-
-
-def _is_deep(value: Any) -> bool:
-    """Beyond what code that calls itself for each level can take."""
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        level = [part for each in level if isinstance(each, dict | list)
-                 for part in (each.values() if isinstance(each, dict) else each)]  # fmt: skip
-    return any(isinstance(each, dict | list) for each in level)
 
 
 def _named(error: msgspec.ValidationError) -> InvalidRequest:

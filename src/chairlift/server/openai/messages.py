@@ -6,7 +6,7 @@ Always: the older `function_call` and role `function` become calls and results o
 import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.requests import ContentPart, Message
@@ -20,16 +20,23 @@ _OF_ASSISTANT = ("tool_calls", "function_call", "reasoning_content", "reasoning"
 _of_assistant_alone = attrgetter(*_OF_ASSISTANT)
 
 
+class _Called(NamedTuple):
+    """What earlier messages call."""
+
+    names: dict[str, str]  # of the tools, by the ids of their calls
+    last: dict[str, str]  # call of each tool
+
+
 def chat_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     if not messages:
         raise InvalidRequest("messages", "must not be empty")
     if len(messages) > MAX_MESSAGES:
         raise InvalidRequest("messages", f"must hold at most {MAX_MESSAGES} messages, got {len(messages)}")
-    called: dict[str, str] = {}  # names of the tools by the ids of their calls
+    called = _Called({}, {})
     return [_message(f"messages[{index}]", message, called) for index, message in enumerate(messages)]
 
 
-def _message(where: str, message: Message, called: dict[str, str]) -> dict[str, Any]:
+def _message(where: str, message: Message, called: _Called) -> dict[str, Any]:
     if message.audio:
         raise InvalidRequest(f"{where}.audio", "is not supported by this server; leave it out")
     role = _ROLES.get(message.role, message.role)
@@ -84,7 +91,7 @@ def check_roles(messages: Sequence[Mapping[str, Any]], prompt: Callable[[], str]
             raise InvalidRequest(f"messages[{index}].role", f"the chat template leaves out what the role {role!r} says")
 
 
-def _of_assistant(where: str, message: Message, called: dict[str, str]) -> dict[str, Any]:
+def _of_assistant(where: str, message: Message, called: _Called) -> dict[str, Any]:
     if message.tool_call_id is not None:
         raise InvalidRequest(f"{where}.tool_call_id", "belongs to messages of the role tool")
     thought = message.reasoning_content or message.reasoning
@@ -101,7 +108,7 @@ def _of_assistant(where: str, message: Message, called: dict[str, str]) -> dict[
     return made | {"tool_calls": calls} if calls else made
 
 
-def _note(where: str, call: dict[str, Any], called: dict[str, str]) -> None:
+def _note(where: str, call: dict[str, Any], called: _Called) -> None:
     """What is inside `function` is checked where the call is prepared for the template."""
     call_id, function = call.get("id"), call.get("function")
     if not isinstance(call_id, str) or not call_id:
@@ -110,20 +117,21 @@ def _note(where: str, call: dict[str, Any], called: dict[str, str]) -> None:
         raise InvalidRequest(f"{where}.type", f'must be "function", got {str(call["type"])[:40]!r}')
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise InvalidRequest(f"{where}.function", "must be an object with a name and arguments")
-    called[call_id] = function["name"]
+    called.names[call_id] = function["name"]
+    called.last[function["name"]] = call_id
 
 
-def _of_result(where: str, message: Message, called: dict[str, str]) -> dict[str, Any]:
+def _of_result(where: str, message: Message, called: _Called) -> dict[str, Any]:
     """Templates differ in whether they show the id of the call, or the name of the tool."""
     call_id = message.tool_call_id
     if message.role == "function":
         if message.name is None:
             raise InvalidRequest(f"{where}.name", "is required of the role function")
-        call_id = next((each for each, name in reversed(called.items()) if name == message.name), None)
+        call_id = called.last.get(message.name)
         if call_id is None:
             raise InvalidRequest(f"{where}.name", f"no earlier message calls {message.name[:128]!r}")
     if call_id is None:
         raise InvalidRequest(f"{where}.tool_call_id", "is required of the role tool")
-    if call_id not in called:
+    if call_id not in called.names:
         raise InvalidRequest(f"{where}.tool_call_id", f"no earlier message has a call of the id {call_id[:128]!r}")
-    return {"tool_call_id": call_id, "name": called[call_id]}
+    return {"tool_call_id": call_id, "name": called.names[call_id]}

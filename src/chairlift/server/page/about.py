@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from chairlift.config.options.rules import RULE_KINDS, summary
-from chairlift.config.options.values import num_bytes
-from chairlift.config.redacted import redacted
+from chairlift.config.options.values import num_bytes, redacted
 from chairlift.config.settings import Settings
 from chairlift.live.shared_memory.counts import Count
 from chairlift.server.context import ServerContext

@@ -1,7 +1,7 @@
 """Whether answers can be held to a shape, told before a request is queued."""
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from llguidance import LLTokenizer
 
@@ -9,17 +9,18 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.structured.grammar import check
 from chairlift.text.structured.shortest import Spellings, is_allowed, shortest_text
+from chairlift.text.structured.source import Kept
 from chairlift.text.structured.vocabulary import grammar_vocabulary
 from chairlift.text.tokenizer import Tokenizer
 
-_KEPT = 256  # shapes that are known to be fine: clients send the same one again and again
+_KEPT = 4 * 2**20  # characters of shapes that are known to be fine
 _SLACK = 2  # tokens: another text of the shape may need fewer than the shortest
 
 
 class StructuredChecker:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int]) -> None:
         self._tokenizer, self._vocab_size, self._end_ids = tokenizer, vocab_size, end_ids
-        self._checked = lru_cache(maxsize=_KEPT)(self._check)
+        self._checked = Kept[Structured, str | None](self._check, lambda structured: len(structured.source), _KEPT)
 
     def check(self, structured: Structured, max_tokens: int | None = None) -> None:
         """Raises `InvalidRequest` for a shape that no answer of this model can be held to, or none so short."""

@@ -35,11 +35,12 @@ from chairlift.text.structured.vocabulary import byte_vocabulary
 # Parser items of one mask; beyond them a grammar ends its request, not the engine's step. Measured with 49 thousand
 # tokens on one core (x86-64). In rules that a client wrote, which may be ambiguous, an item costs the more the longer
 # the answer is; shapes made here are wide, but their items stay cheap.
-#     rules:  `e: e e | /[a-zA-Z ]/` takes 690 ms at 50,000 items, 150 ms at 30,000, 13 ms at 10,000;
-#             SQL, C, JSON and Python need 2,000 at most, 1,800 alternatives 100
+#     rules:  `e: e e | /[a-zA-Z ]/` takes 690 ms at 50,000 items, 13 ms at 10,000; three rules of all their pairs take
+#             135 ms at 10,000, 18 ms at 4,000; SQL, C, JSON and Python need 2,000 at most, 1,800 alternatives 100
 #     shapes: 200 optional properties need 20,000, a list of any of 100 objects 30,000: 4 ms
-# Hundreds of ambiguous rules, each inside of all others, are not bounded by this: one row of items takes seconds.
-_MAX_ITEMS, _MAX_ITEMS_OF_RULES = 50_000, 10_000
+# More ambiguous rules, each inside of all others, are bounded by `rules_depth.MAX_MEETINGS` and by the time of masks
+# (`runner/sampling/matchers.py`).
+_MAX_ITEMS, _MAX_ITEMS_OF_RULES = 50_000, 4_000
 
 
 _TOO_MANY = "Too many items"  # says the library
@@ -73,8 +74,13 @@ def matcher_of(structured: Structured, vocabulary: LLTokenizer) -> LLMatcher:
 
 
 def _matcher(structured: Structured, grammar: str, vocabulary: LLTokenizer) -> LLMatcher:
-    has_rules = structured.kind == "grammar" or (structured.kind in _LARK and holds_given(grammar))
-    return LLMatcher(vocabulary, grammar, log_level=0, limits=_LIMITS_OF_RULES if has_rules else LIMITS)
+    return LLMatcher(vocabulary, grammar, log_level=0, limits=_LIMITS_OF_RULES if has_rules(structured) else LIMITS)
+
+
+def has_rules(structured: Structured) -> bool:
+    """Whether a client wrote rules in it, which may be ambiguous."""
+    kind = structured.kind
+    return kind == "grammar" or (kind in _LARK and holds_given(_LARK[kind](structured.source)))
 
 
 def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None:

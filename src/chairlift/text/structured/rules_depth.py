@@ -1,7 +1,7 @@
-"""How deep the rules of a grammar lead, in Lark or GBNF, with groups and what is nested in them.
+"""How deep the rules of a grammar lead, in Lark or GBNF, with groups and what is nested in them, and how many meet.
 
-Always: text is split as the grammar library does it. Where a rule may begin that is not understood here, all rules
-count as one inside of another.
+Always: text is split as the grammar library does it, in one pass. Where a rule may begin that is not understood here,
+or a text has no end, all rules count as one inside of another.
 """
 
 import json
@@ -12,6 +12,9 @@ from chairlift.text.structured.depth import MAX_RULES, Links
 from chairlift.text.structured.schema_depth import check_depth
 from chairlift.text.structured.source import check_optional, num_optional, wrong
 
+# Pairs of a place that names a rule and a name in that rule: what a parser may try wherever a rule ends. SQL has some
+# thousands. Eight rules of all their pairs have 131,000, and one byte of their text takes 100 ms; twelve take seconds.
+MAX_MEETINGS = 100_000
 _NAME = "_?(?:[a-z][_a-z0-9-]*|[A-Z][_A-Z0-9-]*)"
 _LARK = re.compile(
     rf"""(?P<text> \s+ | (?://|\#)[^\n]* | "(?:\\.|[^"\\\n])*"i? | /(?:\\.|[^/\\])+/[imslux]* | <[^<>\s]+> | -> | :: )
@@ -22,12 +25,13 @@ _LARK = re.compile(
             (?:\[ (?: "(?:\\.|[^"\\\n])*" | /(?:\\.|[^/\\])+/ | [^\[\]"/:] )* \])? \s* : (?!:) )
       | (?P<name> {_NAME} )
       | (?P<opening> [(\[{{] ) | (?P<closing> [)\]] ) | (?P<brace> \}} )
-      | (?P<colon> : )
+      | (?P<unclear> : | "(?:\\.|[^"\\\n])*+ | /(?:\\.|[^/\\])*+ )
       | (?P<other> . )""",
     re.VERBOSE,
 )
 _GBNF = re.compile(
     r"""(?P<text> \s+ | \#[^\n]* | "(?:\\.|[^"\\])*" | \[(?:\\.|[^\]\\])*\] )
+      | (?P<unclear> "(?:\\.|[^"\\])*+ | \[(?:\\.|[^\]\\])*+ )
       | (?P<head> (?P<rule>[\w-]+) \s* ::= )
       | (?P<name> [\w-]+ )
       | (?P<opening> \( ) | (?P<closing> \) )
@@ -59,6 +63,9 @@ def _checked(source: str, tokens: re.Pattern[str]) -> "_Reader":
     if depth > MAX_RULES:
         why = f"rules and groups lead {depth} deep, one inside of another, and {MAX_RULES} are the most"
         raise wrong(f"{why}; refer to fewer, or write rules where they are used")
+    num_meetings = sum(reader.inside[name] * uses for name, uses in reader.uses.items())
+    if num_meetings > MAX_MEETINGS:
+        raise wrong(f"rules that name one another meet in {num_meetings} ways, and {MAX_MEETINGS} are the most")
     return reader
 
 
@@ -66,6 +73,8 @@ class _Reader:
     def __init__(self, source: str, tokens: re.Pattern[str]) -> None:
         self._source, self._tokens = source, tokens
         self.links = Links[_Name]()
+        self.uses: Counter[_Name] = Counter()  # places that name a rule
+        self.inside: Counter[_Name] = Counter()  # names in a rule
         self.is_clear = True  # each beginning of a rule was understood
         # Parts that may be left out: of each expression in a rule, and of each rule or terminal itself.
         self._in_expressions: list[int] = []
@@ -87,7 +96,10 @@ class _Reader:
                 case "head" | "statement":
                     self._begin((self._owner[0], "" if token.lastgroup == "statement" else token["rule"]))
                 case "name":
-                    self.links.add(self._owner, self._level, (self._owner[0], token[0]))
+                    name = (self._owner[0], token[0])
+                    self.links.add(self._owner, self._level, name)
+                    self.uses[name] += 1
+                    self.inside[self._owner] += 1
                 case "lark":
                     self._num_grammars += 1
                     self.links.add(self._owner, self._level, (self._num_grammars, "start"))
@@ -101,7 +113,7 @@ class _Reader:
                     self.links.add(self._owner, self._level)
                 case "block":
                     self._block(token["kind"])
-                case "colon":
+                case "unclear":
                     self.is_clear = False
 
     def _count(self, num: int, is_expression: bool = False) -> None:

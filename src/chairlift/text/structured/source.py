@@ -1,15 +1,19 @@
-"""The source texts of shapes, read: what they hold, or an error that says why they hold none."""
+"""The source texts of shapes, read: what they hold, or an error that says why they hold none; what is kept of them."""
 
 import math
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.structured.places import BY_NAME, HOLDERS
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 ANNOTATIONS = frozenset(("title", "description", "default", "examples"))
 
 
@@ -32,6 +36,7 @@ def _held(key: str, value: Any) -> Any:
     return constraints_of(value)
 
 
+MAX_DEPTH = 200  # levels of JSON
 MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
 
 
@@ -66,9 +71,21 @@ def check_optional(counts: Iterable[int]) -> None:
 def loaded(source: str) -> Any:
     """What a text in JSON holds."""
     try:
-        return msgspec.json.decode(source)
+        value = msgspec.json.decode(source)
     except (ValueError, RecursionError) as error:
         raise wrong(f"not JSON: {error}") from error
+    if is_deep(value):
+        raise wrong(f"nested more than {MAX_DEPTH} levels deep")
+    return value
+
+
+def is_deep(value: Any) -> bool:
+    """Beyond what code that calls itself for each level can take."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [part for each in level if isinstance(each, dict | list)
+                 for part in (each.values() if isinstance(each, dict) else each)]  # fmt: skip
+    return any(isinstance(each, dict | list) for each in level)
 
 
 def choices(source: str) -> list[str]:
@@ -76,3 +93,29 @@ def choices(source: str) -> list[str]:
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
         raise wrong("choices must be a list of texts, none of them empty")
     return texts
+
+
+class Kept(Generic[K, V]):
+    """What was made of texts that clients send again and again: the oldest are forgotten once the texts are longer
+    together than a bound. Nothing is kept of a text that nothing can be made of. For several threads."""
+
+    def __init__(self, make: Callable[[K], V], size: Callable[[K], int], most: int) -> None:
+        """`size`: characters of a key; `most`: of all of them."""
+        self._make, self._size, self._most = make, size, most
+        self._found: OrderedDict[K, V] = OrderedDict()
+        self._num_characters = 0
+        self._lock = Lock()
+
+    def __call__(self, key: K) -> V:
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+                return self._found[key]
+        made = self._make(key)
+        with self._lock:
+            if key not in self._found and self._size(key) <= self._most:
+                self._found[key] = made
+                self._num_characters += self._size(key)
+                while self._num_characters > self._most:
+                    self._num_characters -= self._size(self._found.popitem(last=False)[0])
+        return made

@@ -142,3 +142,22 @@ def test_a_name_that_no_folder_can_have_is_unknown(name: str, pair: tuple[Adapte
 def test_a_path_that_is_no_folder_is_refused(path: str, pair: tuple[AdapterRegistry, AdapterRegistry]) -> None:
     with pytest.raises(InvalidConfig, match="lora_path"):
         pair[0].load("x", path, in_place=False)
+
+
+def test_a_refused_folder_is_read_again_only_when_its_files_have_changed(tmp_path: Path) -> None:
+    read: list[Path] = []
+
+    def check(path: Path) -> None:
+        read.append(path)
+        if (path / "adapter_config.json").stat().st_size == 0:
+            raise InvalidConfig(f"{path}: cannot be served")
+
+    broken = folder(tmp_path / "dir" / "broken")
+    registry = AdapterRegistry(tmp_path / "adapters.json", tmp_path / "dir", "base", check)
+    registry.start(())
+    for _ in range(3):
+        with pytest.raises(InvalidConfig, match="cannot be served"):
+            registry.find("broken")
+    assert len(read) == 1
+    (broken / "adapter_config.json").write_text("{}")
+    assert registry.find("broken") is not None

@@ -87,3 +87,13 @@ def test_a_header_of_another_length_than_the_files_is_refused(tmp_path: Path, le
     (tmp_path / "file").write_bytes(length.to_bytes(8, "little") + b"{}" + bytes(100))
     with pytest.raises(InvalidConfig, match="cut or damaged"):
         adapter_header(tmp_path / "file")
+
+
+def test_a_header_is_not_read_beyond_what_the_model_has_places_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "file", GOOD)
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    assert adapter_header(path, length).tensors
+    with pytest.raises(
+        InvalidConfig, match=f"its header has {length} bytes, the tensors of this model take 40 at most"
+    ):
+        adapter_header(path, 40)

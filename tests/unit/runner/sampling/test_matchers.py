@@ -14,6 +14,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
 from chairlift.core.structured import Structured
+from chairlift.runner.sampling import matchers as module
 from chairlift.runner.sampling.matchers import _GROUP, Matchers
 from chairlift.text.structured.vocabulary import grammar_vocabulary
 from fakes.small_tokenizer import small_tokenizer
@@ -67,6 +68,33 @@ def test_only_what_continues_the_shape_may_come() -> None:
     yes_or_no = Structured.choice(["yes", "no"])
     assert {TOKENIZER.spelling[token] for token in one(yes_or_no, "")} <= {b"y", b"ye", b"yes", b"n", b"no"}
     assert {TOKENIZER.spelling[token] for token in one(yes_or_no, "n")} == {b"o"}
+
+
+def _pairs(num_rules: int) -> Structured:
+    """Rules of all their pairs: a text fits them in many ways."""
+    names = [f"r{number}" for number in range(num_rules)]
+    pairs = " | ".join(f"{first} {second}" for first in names for second in names)
+    return Structured.grammar("start: r0\n" + "".join(f"{name}: {pairs} | /[a-z ]/\n" for name in names))
+
+
+@pytest.mark.parametrize(
+    ("times", "failed", "why"),
+    [
+        ([0.02] * 4, [], ""),
+        ([0.3, 0.01, 0.01], [0, 4], "a mask of its rules takes 300 ms"),  # the third is not made
+        ([0.15, 0.2, 0.19, 0.01], [1], "masks of its rules take 200 ms of a step, the budget is 500 ms"),
+    ],
+)
+def test_rules_beyond_the_budget_fail_with_those_of_the_same_shape(
+    monkeypatch: pytest.MonkeyPatch, times: list[float], failed: list[int], why: str
+) -> None:
+    left = iter(times)
+    monkeypatch.setattr(module, "_timed", lambda call: (call(), next(left))[1])
+    shapes = [_pairs(2), Structured.grammar('start: "a"+'), Structured.grammar('start: "b"+'), POINT, _pairs(2)]
+    masks = matchers().masks(1, [(request(shape, id), []) for id, shape in enumerate(shapes)])
+    assert sorted(masks.failed) == failed
+    assert all(why in each for each in masks.failed.values())
+    assert not masks.failed or allowed(masks.words[failed[0]]) >= set(range(SIZE))
 
 
 def masked(text: str, **given: Any) -> set[int]:

@@ -38,6 +38,18 @@ def chain(num: int, part: Part = _CHAINS[0], way: str = _WAYS[0], is_circle: boo
     return to[0] | {"$defs": {f"{i}": parts[i] | anchors[i] for i in range(num)}}
 
 
+@pytest.mark.parametrize(("num", "is_refused"), [(7, False), (8, True)])
+def test_rules_that_all_name_one_another_are_refused_beyond_a_number_of_ways(num: int, is_refused: bool) -> None:
+    names = [f"r{number}" for number in range(num)]
+    pairs = " | ".join(f"{first} {second}" for first in names for second in names)
+    shape = Structured.grammar("start: r0\n" + "".join(f"{name}: {pairs} | /[a-z ]/\n" for name in names))
+    if not is_refused:
+        assert grammar_of(shape)
+        return
+    with pytest.raises(InvalidRequest, match="rules that name one another meet in 131"):
+        grammar_of(shape)
+
+
 def rules(rule: str, num: int = 600) -> str:
     each = [rule.format(i, i + 1) for i in range(num)]
     return "\n".join([f"start: {rule[0]}0", *each, f'{rule[0]}{num}: "a"'])
@@ -91,8 +103,8 @@ def test_many_definitions_side_by_side_are_taken() -> None:
 
 
 def test_constants_that_are_nested_deep_are_refused() -> None:
-    said = refusal(Structured.json_schema('{"const":' + "[" * 900 + "]" * 900 + "}"))
-    assert "901 objects and lists, one inside of another, are more than 127" in said
+    said = refusal(Structured.json_schema('{"const":' + "[" * 150 + "]" * 150 + "}"))
+    assert "151 objects and lists, one inside of another, are more than 127" in said
 
 
 @pytest.mark.parametrize(
@@ -150,7 +162,7 @@ def test_other_grammars_are_taken(lark: str) -> None:
 def test_formats_that_are_nested_deep_are_refused() -> None:
     tag = '{"type":"tag","begin":"<a>","end":"</a>","content":'
     source = '{"format":' + tag * 900 + '{"type":"any_text"}' + "}" * 900 + "}"
-    assert "too many formats stand one inside of another" in refusal(Structured.structural_tag(source))
+    assert "nested more than 200 levels deep" in refusal(Structured.structural_tag(source))
 
 
 def test_schemas_of_tools_and_of_parts_are_read() -> None:

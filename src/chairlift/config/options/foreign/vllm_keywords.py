@@ -1,10 +1,11 @@
-"""Keywords of vLLM's `LLM` that are no option of its server, or whose value may ask for nothing.
+"""What configures vLLM beside its server's options: keywords of its `LLM`, whose value may ask for nothing, attributes
+that scripts read, and variables of the environment.
 
 Its other names are those of its server's options (`vllm.py`): an equal one of ours, one that is ignored with a warning,
 or one that is refused with what to use instead.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from chairlift.config.model_words import POOLING
@@ -62,6 +63,9 @@ _ATTRIBUTES = {
     "update_weights": "weights do not change; make another LLM",
     "init_weight_transfer_engine": "weights do not change; make another LLM",
 }
+_PREFIX = "VLLM_"
+_KEY = "VLLM_API_KEY"
+_MAX_SHOWN = 8
 _TASKS = ("runner", "convert", "task")
 _ON = ("enable_chunked_prefill", "async_scheduling")  # where False asks for something
 _OF_PARSERS = ("option_names",)  # what a script's parser knows beside the options
@@ -101,3 +105,23 @@ def _task(said: list[Any]) -> Any:
         told = " and ".join(map(str, dict.fromkeys(said)))
         raise InvalidConfig(f"task: runner, convert and task say {told}; give one of them")
     return exact[0] if exact else POOLING
+
+
+def vllm_key(environment: Mapping[str, str], given: Collection[str]) -> dict[str, str]:
+    """`given`: our options that have a value; keys among them win."""
+    key = environment.get(_KEY, "")
+    return {"api_key": key} if key and not _has_keys(given) else {}
+
+
+def vllm_warnings(environment: Mapping[str, str], given: Collection[str]) -> list[str]:
+    """Its key is read, for else a server that was closed would be open; the others are named."""
+    names = sorted(name for name, value in environment.items() if name.startswith(_PREFIX) and value)
+    unread = [name for name in names if name != _KEY or _has_keys(given)]
+    if not unread:
+        return []
+    more = f" and {len(unread) - _MAX_SHOWN} more" if len(unread) > _MAX_SHOWN else ""
+    return [f"{', '.join(unread[:_MAX_SHOWN])}{more}: not read here; docs/coming-from-vllm.md says what to use"]
+
+
+def _has_keys(given: Collection[str]) -> bool:
+    return "api_key" in given or "api_key_file" in given

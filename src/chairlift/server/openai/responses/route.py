@@ -23,7 +23,7 @@ async def responses(http: Request) -> Response:
     time_left, tokenizer = enter(http), context_of(http).tokenizer
     translated, echo = _translated(await read_request(http, ResponseRequest))
     ignore(http, translated.ignored)
-    reply = await chat_reply(http, translated.chat, time_left, "resp_", names=translated.names)
+    reply = await chat_reply(http, translated.chat, time_left, "resp_", names=translated.names, tells_again=True)
     del translated
 
     def complete(reply: Reply, choices: list[Choice]) -> list[bytes]:

@@ -6,7 +6,6 @@ grammar cannot hold to gets any JSON object.
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
@@ -14,6 +13,7 @@ from chairlift.text.responses.reading.values import resolved
 from chairlift.text.responses.tools.tool import Tool
 from chairlift.text.structured.grammar import json_schema_fault
 from chairlift.text.structured.places import failing_place
+from chairlift.text.structured.source import Kept
 
 _SHARED = ("$defs", "definitions")
 _OF_WHOLE_OBJECTS = (
@@ -33,9 +33,7 @@ def schema_of(tool: Tool) -> dict[str, Any]:
     return {"type": "object"}
 
 
-@lru_cache(maxsize=256)
-def _fault(schema: str) -> str:
-    return json_schema_fault(json.loads(schema))
+_fault = Kept[str, str](lambda schema: json_schema_fault(json.loads(schema)), len, most=4 * 2**20)
 
 
 def arguments_of(schema: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], bool]] | None:

@@ -147,7 +147,7 @@ def _unanchored(pattern: Any) -> str | None:
 def _splits(pattern: str) -> bool:
     """Whether a `|` stands outside of all groups."""
     depth = 0
-    for sign in re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()|]", pattern, re.DOTALL):
+    for sign in re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\\?\Z)|[()|]", pattern, re.DOTALL):
         depth += (sign == "(") - (sign == ")")
         if sign == "|" and depth == 0:
             return True

@@ -15,6 +15,7 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.responses.templates.template import ResponseTemplate
 from chairlift.text.responses.tools.writer import write_calls
+from chairlift.text.structured.source import MAX_DEPTH, is_deep
 
 Chat = list[dict[str, Any]]
 _DIGITS = string.digits + string.ascii_letters
@@ -115,6 +116,8 @@ def _call(place: str, call: Any, template: ResponseTemplate | None) -> dict[str,
             raise InvalidRequest(f"{place}.function.arguments", f"must be a JSON object: {error}") from error
     if not isinstance(arguments, Mapping):
         raise InvalidRequest(f"{place}.function.arguments", "must be a JSON object")
+    if is_deep(arguments):
+        raise InvalidRequest(f"{place}.function.arguments", f"is nested more than {MAX_DEPTH} levels deep")
     given = call.get("id")
     named = {"id": call_id(template, given)} if isinstance(given, str) else {}
     return {**named, "type": "function", "function": {"name": function["name"], "arguments": dict(arguments)}}
