@@ -9,10 +9,15 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from chairlift.build import ResolvedModel
+from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
+from chairlift.lab.verify import hugging_face
 from chairlift.models.adapters.adapter import read_adapter
 from chairlift.models.files.hf import load_hf
+from chairlift.models.source import Source
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.weights.hf import HfTensors
 from unit.runner.twins import CPU, FAMILIES, SHAPE, Twin, chunk, random_tokens, request, run
 
 ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}
@@ -95,6 +100,16 @@ def test_older_prefixes_and_files_mean_the_same(qwen: Twin, tmp_path: Path) -> N
     for prefixes in PREFIXES:
         weight = renamed(qwen, tmp_path, prefixes).decoder().layers[0].qkv
         assert torch.equal(weight.rows(torch.arange(8)), qwen.decoder().layers[0].qkv.rows(torch.arange(8)))
+
+
+def test_verify_asks_the_whole_or_builds_its_text(qwen: Twin) -> None:
+    source, tokens = Source("folder", qwen.folder, "twin"), random_tokens(12)
+    for how in ("auto", "dummy"):
+        model = ResolvedModel(Settings(load_format=how), source, qwen.config)
+        ((found,),) = hugging_face.logits_of(
+            model, lambda: HfTensors(qwen.folder), "float32", [tokens], [1], lambda *_: None
+        )  # fmt: skip
+        torch.testing.assert_close(torch.from_numpy(found), qwen.reference_logits(tokens)[-1], atol=1e-4, rtol=1e-4)
 
 
 def test_what_is_of_no_tower_is_refused_by_name(qwen: Twin, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ name. Knows no files: `read` gives tensors by the name of their role.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Set
 from dataclasses import dataclass
@@ -98,16 +99,14 @@ class QuantisedMatrix:
     def _awq(self) -> Tensor:
         (rows, columns), scales = self.shape, self._grouped_scales("scales")
         self._agree(4, columns // len(scales))
-        numbers = self._halves("qweight", (columns, rows // 8))  # [in, out]
+        numbers = self._halves("qweight", (columns, rows // 8))
         zeros = self._halves("qzeros", (len(scales), rows // 8))
-        each = columns // len(scales)
-        wide = (numbers.view(len(scales), each, rows) - zeros[:, None]) * scales[:, None]
-        return wide.view(columns, rows).t()
+        return self._grouped(numbers, zeros, scales.t())
 
     def _halves(self, role: str, shape: tuple[int, int]) -> Tensor:
-        """Of AWQ's words of eight."""
-        words = self._typed(role, (torch.int32,), shape)
-        return unpacked(words, 4).unflatten(1, (-1, 8))[..., list(_AWQ_ORDER)].flatten(1).float()
+        """Of AWQ's words of eight outputs: uint8 [out, ...]"""
+        words = self._typed(role, (torch.int32,), shape).t().contiguous()
+        return torch.stack([(words >> 4 * place & 15).byte() for place in _AWQ_ORDER], dim=1).flatten(0, 1)
 
     def _gptq(self) -> Tensor:
         (rows, columns), scales = self.shape, self._grouped_scales("scales")
@@ -118,8 +117,17 @@ class QuantisedMatrix:
         numbers = unpacked(words.t(), bits)[:, :columns]  # [out, in]
         stored = self._typed("qzeros", (torch.int32,), (len(scales), -(-rows * bits // _WORD)))
         zeros = unpacked(stored, bits)[:, :rows] + self.said.adds_one & (1 << bits) - 1
-        of_column = self._group_of_column("g_idx", len(scales))
-        return numbers.float().sub_(zeros.float()[of_column].t()).mul_(scales[of_column].t())
+        return self._grouped(numbers, zeros.t(), scales.t(), "g_idx")
+
+    def _grouped(self, numbers: Tensor, zeros: Tensor, scales: Tensor, role: str = "") -> Tensor:
+        """(numbers [out, in] - zeros) * scales, both [out, groups]; role: of the group of each column, where they are
+        not in order."""
+        zeros, scales = zeros.float(), scales.contiguous()
+        if role in self.roles:
+            groups = self._group_of_column(role, scales.shape[1])
+            return numbers.float().sub_(zeros[:, groups]).mul_(scales[:, groups])
+        wide = numbers.contiguous().float().view(*scales.shape, -1)
+        return wide.sub_(zeros[..., None]).mul_(scales[..., None]).view(self.shape)
 
     def _bits(self, role: str, num_words: int) -> int:
         bits = num_words * _WORD // self.shape[1]
@@ -135,8 +143,6 @@ class QuantisedMatrix:
         return self._scales(role, (count, rows))
 
     def _group_of_column(self, role: str, count: int) -> Tensor:
-        if role not in self.roles:
-            return torch.arange(self.shape[1]) // (self.shape[1] // count)
         found = self._typed(role, (torch.int32, torch.int64), (self.shape[1],)).long()
         if int(found.min()) < 0 or int(found.max()) >= count:
             raise self._bad(role, f"names a group beyond the {count} that have scales")
@@ -157,13 +163,11 @@ class QuantisedMatrix:
             raise self._bad("weight_scale", f"has {count} groups, which do not divide {columns} columns")
         self._agree(bits, columns // count)
         scales = self._scales("weight_scale", (rows, count))
-        of_column = self._group_of_column("weight_g_idx", count)
-        numbers = unpacked(words, bits)[:, :columns].float()
-        zeros = torch.full((1, 1), float(1 << bits - 1))
+        numbers, zeros = unpacked(words, bits)[:, :columns], torch.full((rows, count), 1 << bits - 1)
         if "weight_zero_point" in self.roles:
             stored = self._typed("weight_zero_point", (torch.int32,), (-(-rows * bits // _WORD), count))
-            zeros = unpacked(stored.t(), bits)[:, :rows].t().float()[:, of_column]
-        return numbers.sub_(zeros).mul_(scales[:, of_column])
+            zeros = unpacked(stored.t(), bits)[:, :rows].t()
+        return self._grouped(numbers, zeros, scales, "weight_g_idx")
 
     # A number a byte or half a byte, with scales of tensors, rows, groups or blocks
 
@@ -183,8 +187,11 @@ class QuantisedMatrix:
         (rows, columns), stored = self.shape, self.read(role)
         if stored.dtype is torch.uint8:
             halves = unpacked(self._typed(role, (torch.uint8,), (rows, columns // 2)), 4)
-            return torch.tensor(E2M1)[halves.int()]
-        return self._typed(role, (*_FP8, torch.int8), self.shape).float()
+            return torch.tensor(E2M1).index_select(0, halves.flatten().int()).view(self.shape)
+        wide = self._typed(role, (*_FP8, torch.int8), self.shape).float()
+        if not all(map(math.isfinite, torch.aminmax(wide))):
+            raise self._bad(role, "holds values that are not finite numbers (damaged?)")
+        return wide
 
     def _spread(self, role: str, scales: Tensor) -> Tensor:
         """To [out, in], or what broadcasts to it."""
@@ -223,7 +230,7 @@ class QuantisedMatrix:
             raise self._bad("weight", f"must be {-(-count // 2)} bytes")
         table = self._scales("weight.quant_map", (16,))
         halves = torch.stack((stored >> 4, stored & 15), dim=-1).flatten()
-        wide = table[halves.int()][:count]
+        wide = table.index_select(0, halves.int())[:count]
         largest = self._largest(-(-count // size), nested, offset)
         return wide.mul_(largest.repeat_interleave(size)[:count]).view(self.shape)
 

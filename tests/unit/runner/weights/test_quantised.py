@@ -220,6 +220,7 @@ def nan(tensor: Tensor) -> Tensor:
         ("fp8-blocks", changed("weight_scale_inv", lambda t: t[:1]), "which fits no rows, groups or blocks of"),
         ("fp8-rows", changed("weight", lambda t: t[:60]), r"weight is float8_e4m3fn \[60, 128\], which does not fit"),
         ("fp8-rows", changed("weight", Tensor.float), "weight is float32"),
+        ("fp8-rows", changed("weight", lambda t: nan(t.float()).to(t.dtype)), "weight holds values that are not"),
         ("nf4", changed("weight", lambda t: t[:9]), "weight must be 4096 bytes"),
         ("nf4", changed("weight.quant_state.bitsandbytes__nf4", lambda t: t[:9]), "cannot be read"),
         ("fp8-rows", lambda tensors: tensors.pop("weight_scale"), "m.weight is stored as float8_e4m3fn"),
