@@ -288,10 +288,9 @@ def one_of(*names: str, also: Mapping[str, str] = _NO_WORDS) -> Parser:
     return parse
 
 
-_USER = re.compile(r"(?<=//).*@", re.DOTALL)
-_QUERY = re.compile(r"(?<=\?).+", re.DOTALL)
-
-
 def redacted(url: str) -> str:
     """As it may be shown: `http://alice:secret@host:4318/v1?token=secret` becomes `http://***@host:4318/v1?***`."""
-    return _QUERY.sub("***", _USER.sub("***@", url))
+    scheme, slashes, rest = url.partition("//")
+    _, at, host = rest.rpartition("@")
+    path, mark, query = f"{scheme}{slashes}{'***' if at else ''}{at}{host}".partition("?")
+    return f"{path}{mark}{'***' if query else ''}"

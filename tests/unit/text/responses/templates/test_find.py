@@ -41,7 +41,9 @@ def test_a_family_is_found_by_its_literals(name: str) -> None:
 
 def test_a_name_counts_alone() -> None:
     assert find_template(None, name="mistral") is BY_NAME["mistral"]
-    with pytest.raises(InvalidConfig, match="--tool-format x: unknown; leave it out, .* or give one of deepseek, "):
+    with pytest.raises(
+        InvalidConfig, match="x: no known format of tool calls .*; leave it out, .* or give one of deepseek, "
+    ):
         find_template("", name="x")
 
 
