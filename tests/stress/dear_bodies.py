@@ -1,0 +1,141 @@
+"""Bodies whose fields are each small and whose product is large: what outsiders found, and what `multiply.py` did.
+
+Each goes to a route; SHARE (at most 1) scales its size. None may disturb others more than an honest body of as many
+tokens does. Always: the same body for the same name and share.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+Body = tuple[str, dict[str, Any]]  # a route, and what it is sent
+COMPLETIONS, CHAT, RESPONSES = "/v1/completions", "/v1/chat/completions", "/v1/responses"
+ALIKE = "start: e\ne: e e | /[a-zA-Z ]/"  # every text has very many derivations
+
+
+def _completion(**fields: Any) -> Body:
+    return COMPLETIONS, {"prompt": "Once upon a time there", "max_tokens": 8} | fields
+
+
+def _grammar(text: str, **fields: Any) -> Body:
+    return _completion(structured_outputs={"grammar": text}, **fields)
+
+
+def line_breaks(share: float) -> Body:
+    return _grammar('start: "a"' + "\n" * round(100_000 * share))
+
+
+def scores_of_choices(share: float) -> Body:
+    return _completion(prompt=[9] * round(1000 * share), n=128, prompt_logprobs=20, max_tokens=1)
+
+
+def echoed_choices(share: float) -> Body:
+    return _completion(prompt=[9] * round(1000 * share), n=128, echo=True, logprobs=20, max_tokens=1)
+
+
+def scores_of_tokens(share: float) -> Body:
+    return _completion(n=round(128 * share), logprobs=100, max_tokens=200, ignore_eos=True)
+
+
+def many_derivations(share: float) -> Body:
+    return _grammar(ALIKE, n=round(32 * share), max_tokens=60)
+
+
+def dense_rules(share: float) -> Body:
+    rules = [f"r{i}" for i in range(12)]
+    lines = [f"{rule}: " + " | ".join(f"{a} {b}" for a in rules for b in rules) + " | /[a-z ]/" for rule in rules]
+    return _grammar("start: r0\n" + "\n".join(lines), n=round(16 * share), max_tokens=30)
+
+
+def references(share: float) -> Body:
+    named = {"a": {"enum": ["$ref", *map(str, range(2000))]}}
+    return _completion(guided_json={"$defs": named, "anyOf": [{"$ref": "#/$defs/a"}] * round(200 * share)})
+
+
+def patterns(share: float) -> Body:
+    pattern = {"type": "string", "pattern": "^([a-z]{1,40}[0-9]?)+$"}
+    return _completion(
+        guided_json={"type": "object", "properties": {f"p{i}": pattern for i in range(round(900 * share))}}
+    )
+
+
+def optional_parts(share: float) -> Body:
+    return _completion(guided_regex="a?" * round(10_000 * share))
+
+
+def alternatives(share: float) -> Body:
+    return _grammar("start: " + " | ".join(f'"w{i}"' for i in range(round(20_000 * share))))
+
+
+def special_tokens(share: float) -> Body:
+    return _completion(prompt=[[0] * round(8000 * share)] * 32, n=128, max_tokens=1)
+
+
+def long_queue(share: float) -> Body:
+    return _completion(prompt=["Hi"] * round(64 * share), n=128, max_tokens=100)
+
+
+def stops(share: float) -> Body:
+    return _completion(n=round(128 * share), stop=["x" * 500] * 4, max_tokens=200, ignore_eos=True)
+
+
+def biases(share: float) -> Body:
+    return _completion(n=round(128 * share), logit_bias={str(i): 1 for i in range(1000)}, max_tokens=50)
+
+
+def tools(share: float) -> Body:
+    function = {
+        "name": "f",
+        "parameters": {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(50)}},
+    }
+    named = [{"type": "function", "function": function | {"name": f"f{i}"}} for i in range(round(100 * share))]
+    return CHAT, {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": named,
+        "tool_choice": "required",
+        "max_tokens": 8,
+    }
+
+
+def turns(share: float) -> Body:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    pair = [{"role": "assistant", "tool_calls": [call]}, {"role": "function", "name": "f", "content": "x"}]
+    return CHAT, {"messages": [{"role": "user", "content": "Hi"}, *pair * round(4000 * share)], "max_tokens": 8}
+
+
+def nested_tag(share: float) -> Body:
+    depth = round(500 * share)
+    tag = '{"type":"sequence","elements":[' * depth + '{"type":"any_text"}' + "]}" * depth
+    return _completion(structured_outputs={"structural_tag": tag})
+
+
+DEAR: dict[str, Callable[[float], Body]] = {
+    "line breaks of a grammar": line_breaks,
+    "scores of a prompt x choices": scores_of_choices,
+    "echoed prompt x choices": echoed_choices,
+    "scores of tokens x choices": scores_of_tokens,
+    "a grammar of very many derivations x choices": many_derivations,
+    "a grammar of dense rules x choices": dense_rules,
+    "references x members": references,
+    "patterns of a schema": patterns,
+    "optional parts of an expression": optional_parts,
+    "alternatives of a rule": alternatives,
+    "special tokens x prompts x choices": special_tokens,
+    "a queue of one key": long_queue,
+    "stops x choices": stops,
+    "biases x choices": biases,
+    "tools x properties": tools,
+    "calls x answers": turns,
+    "a nested tag as text": nested_tag,
+}
+# Large, and what clients really send: they are answered.
+HONEST: dict[str, Callable[[float], Body]] = {
+    "a prompt and a few tokens": lambda _: _completion(max_tokens=60),
+    "a long prompt": lambda share: _completion(prompt=[9] * round(1000 * share), max_tokens=8),
+    "n = 128": lambda _: _completion(n=128, max_tokens=8),
+    "64 prompts": lambda _: _completion(prompt=["Once upon a time"] * 64),
+}
+
+
+def encoded(body: Body) -> tuple[str, bytes]:
+    return body[0], json.dumps(body[1]).encode()
