@@ -19,8 +19,9 @@ CONFIG_FILE = "adapter_config.json"
 _MAX_BYTES = 2**20
 _MAX_RANK = 65536
 _MAX_PATTERNS = 4096
-_PATTERN = re.compile(r"(?:[\w.^$-]|\\\.|(?:\\d|\[[0-9-]+\])\+?|[(|)]){1,200}")
-_MAX_CHOICES = 8  # of a pattern: `|` and `+`, each of which may double what is tried
+_PATTERN = re.compile(r"(?:[\w^$-]|\.\*?|\\\.|(?:\\d|\[[0-9-]+\])\+?|[(|)]){1,200}")
+_MAX_CHOICES = 8  # of a pattern: `|`, `+` and `.*`, each of which may double what is tried
+_MAX_WILD = 64  # patterns of a file with `.*`, which is tried at each sign of a name
 # Values that ask for nothing.
 _NEUTRAL: tuple[object, ...] = (None, False, "", [], {}, "none")
 _REFUSED = {
@@ -98,12 +99,15 @@ def _patterns(fields: Fields, key: str) -> dict[str, object]:
         raise fields.bad(key, "must map patterns of module names to numbers")
     if len(found) > _MAX_PATTERNS:
         raise fields.bad(key, f"has {len(found)} patterns, the most is {_MAX_PATTERNS}")
+    if (num_wild := sum("*" in pattern for pattern in found)) > _MAX_WILD:
+        raise fields.bad(key, f"has {num_wild} patterns with `.*`, the most is {_MAX_WILD}")
     for pattern in found:
-        num_choices = pattern.count("|") + pattern.count("+")
-        if not _PATTERN.fullmatch(pattern) or num_choices > _MAX_CHOICES or not _is_expression(pattern):
+        num_choices = pattern.count("|") + pattern.count("+") + pattern.count("*")
+        is_few = num_choices <= _MAX_CHOICES and pattern.count("*") <= 1
+        if not _PATTERN.fullmatch(pattern) or not is_few or not _is_expression(pattern):
             raise fields.bad(
                 key,
-                f"has {pattern[:100]!r}; a pattern ends a module's name, with `(a|b)`, `[0-9]+` or `\\d+` in it",
+                f"has {pattern[:100]!r}; a pattern ends a module's name, with `(a|b)`, a number or one `.*` in it",
             )
     return found
 

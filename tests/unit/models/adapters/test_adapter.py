@@ -60,6 +60,8 @@ def test_patterns_and_rslora_give_ranks_and_factors(config: ModelConfig, tmp_pat
         ({"note": "x" * 2**20}, "the most is 1048576"),
         ({"rank_pattern": {r"(\w|\.|layers|[a-z_.0-9])*(\w|\.)*!": 8}}, "rank_pattern"),
         ({"rank_pattern": {"(l|l)(a|a)(y|y)(e|e)(r|r)(s|s)(.|.)(0|0)(.|.)": 8}}, "rank_pattern"),
+        ({"rank_pattern": {"(l.*).*q": 8}}, "one `.*`"),
+        ({"rank_pattern": {f"{index}.*q": 8 for index in range(65)}}, "65 patterns with `.*`"),
         ({"alpha_pattern": {"q_proj": "x"}}, "alpha_pattern"),
         ({"use_new_thing": True}, "use_new_thing is not understood"),
         ({"r": 5}, "shape"),
