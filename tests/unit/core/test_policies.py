@@ -221,6 +221,16 @@ def test_a_user_that_holds_the_running_set_yields_until_the_least_served_waiting
     assert policy.yielding([*running[:4], *few], 9.0) == []
 
 
+def test_a_user_that_was_served_less_does_not_yield() -> None:
+    policy = FairShare()
+    policy.served(view(20, user="few"), 100, 1)
+    running = [running_view(i, float(i), user="many") for i in range(8)]
+    wait(policy, view(21, user="few"))
+    assert policy.yielding(running, 9.0) == ()
+    policy.served(running[0], 100, 2)
+    assert policy.yielding(running, 9.0) == [7]
+
+
 def test_samples_that_do_not_fit_a_share_take_no_places() -> None:
     policy = FairShare()
     running = [running_view(i, float(i), user="many") for i in range(8)]

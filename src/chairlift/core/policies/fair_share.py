@@ -72,6 +72,8 @@ class FairShare(Policy):
         for view in running:
             held[self.owner(view)] += 1 + view.num_pending_forks
         most = max(held, key=lambda owner: (held[owner] / self._share(owner), owner))
+        if self._served.get(most, 0.0) <= self._served[user]:
+            return ()  # what yields would be admitted again at once
         # A request that is still in its prompt has no token yet.
         able = [view.id for view in running if self.owner(view) == most and view.num_known - view.num_computed == 1]
         num_yielding = 0
