@@ -17,11 +17,11 @@ from chairlift.config.settings import LlmServing, Settings
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.ports import Observer, Runner
 from chairlift.core.routing.news import PrefixNews
 from chairlift.core.routing.prefixes import span_of
 from chairlift.core.routing.queued import QueuedWork
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.adapters.registry import AdapterRegistry

@@ -16,6 +16,7 @@ from itertools import count
 from operator import mul
 
 from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.memory.pages import Kind
 from chairlift.core.plan import Chunk, Sampled, StepPlan, StepResult
 from chairlift.core.ports import RunnerFailed, RunnerFull
 from chairlift.core.request import Request
@@ -112,11 +113,10 @@ class LedgerHost:
 class LedgerRunner:
     def __init__(
         self, num_blocks: int, block_size: int, vocab_size: int, depth: int = 1, num_host_blocks: int = 0,
-        window: int = 0, num_groups: int = 0,
+        kinds: Sequence[Kind] = (),
     ) -> None:  # fmt: skip
         self.depth = depth
-        self.window = window
-        self.num_groups = num_groups  # of layers with this window
+        self.kinds = kinds  # of layers that do not keep all tokens
         self.vocab_size = vocab_size
         self.block_size = block_size
         self.memory = [[EMPTY] * block_size for _ in range(num_blocks)]
@@ -151,12 +151,11 @@ class LedgerRunner:
         more: dict[RequestId, list[Sampled]] = {}
         for place, chunk in enumerate(plan.chunks):
             assert bool(chunk.drafts) is (plan.num_decodes <= place < plan.num_decodes + plan.num_drafting)
-            table = plan.window_tables[place] if self.num_groups else ()
             self._check_adapter(plan, chunk)
             entries = self._compute(chunk)
-            self._check_window(chunk, table, entries)
+            self._check_beside(chunk, entries)
             for i in range(chunk.start, chunk.start + chunk.count):
-                self._write_window(table, i, entries[i])
+                self._write_beside(chunk, i, entries[i])
             for request in chunk.samples:
                 first, *others = self._choose(entries, request, chunk.drafts)
                 tokens.append(first.token)
@@ -165,7 +164,7 @@ class LedgerRunner:
                     scores[request.id] = first.score
                 if others:
                     more[request.id] = others
-                self._wipe(chunk, table, chunk.start + 1 + len(others))
+                self._wipe(chunk, chunk.start + 1 + len(others))
             if chunk.request.params.prompt_logprobs is not None:
                 prompt = chunk.request.prompt[chunk.start + 1 : chunk.start + chunk.count + 1]
                 prompt_scores[chunk.request.id] = tuple(TokenScore(t, 0.0, 0.0, 1, ()) for t in prompt)
@@ -191,28 +190,32 @@ class LedgerRunner:
         self.num_accepted += len(chosen) - 1
         return chosen
 
-    def _wipe(self, chunk: Chunk, table: Sequence[BlockId], end: int) -> None:
+    def _wipe(self, chunk: Chunk, end: int) -> None:
         """Nothing that drafts wrote from there on is there any more."""
         for i in range(end, chunk.start + chunk.count if chunk.drafts else end):
             self.memory[chunk.blocks[i // self.block_size]][i % self.block_size] = EMPTY
-            self._write_window(table, i, EMPTY)
+            self._write_beside(chunk, i, EMPTY)
 
-    def _pages(self, table: Sequence[BlockId], i: int) -> Sequence[BlockId]:
-        """Of the block of a token, one for each group of layers with windows."""
-        first = i // self.block_size * self.num_groups
-        assert len(table) >= first + self.num_groups, "there are no pages of windows"
-        return table[first : first + self.num_groups]
+    def _pages(self, chunk: Chunk, place: int, i: int) -> Sequence[BlockId]:
+        """Of the block of a token, one for each group of layers of a kind."""
+        table, num = chunk.tables[1 + place], self.kinds[place].num_pages
+        first = i // self.block_size * num
+        assert len(table) >= first + num, "there are no pages of windows"
+        return table[first : first + num]
 
-    def _write_window(self, table: Sequence[BlockId], i: int, entry: int) -> None:
-        for group, page in enumerate(self._pages(table, i)):
-            self.memory[page][i % self.block_size] = EMPTY if entry == EMPTY else _mix(entry, group)
+    def _write_beside(self, chunk: Chunk, i: int, entry: int) -> None:
+        for place in range(len(self.kinds)):
+            for group, page in enumerate(self._pages(chunk, place, i)):
+                self.memory[page][i % self.block_size] = EMPTY if entry == EMPTY else _mix(entry, place, group)
 
-    def _check_window(self, chunk: Chunk, table: Sequence[BlockId], entries: list[int]) -> None:
-        """All that the first token of a chunk sees of layers with windows is there."""
-        for i in range(max(0, chunk.start - self.window + 1), chunk.start):
-            for group, page in enumerate(self._pages(table, i)):
-                found = self.memory[page][i % self.block_size]
-                assert found == _mix(entries[i], group), f"request {chunk.request.id} sees other windows at {i}"
+    def _check_beside(self, chunk: Chunk, entries: list[int]) -> None:
+        """All that the first token of a chunk sees of layers that do not keep all tokens is there."""
+        for place, kind in enumerate(self.kinds):
+            for i in range(max(0, chunk.start - kind.reach + 1), chunk.start):
+                for group, page in enumerate(self._pages(chunk, place, i)):
+                    found = self.memory[page][i % self.block_size]
+                    expected = _mix(entries[i], place, group)
+                    assert found == expected, f"request {chunk.request.id} sees other windows at {i}"
 
     def _spoil(self, plan: StepPlan) -> None:
         """What a step that is broken off may leave behind: every place it was to write to holds nonsense."""
@@ -225,9 +228,7 @@ class LedgerRunner:
             self.last.update(dict.fromkeys((request.id for request in chunk.samples), EMPTY))
             for i in range(chunk.start, chunk.start + chunk.count):
                 self.memory[chunk.blocks[i // self.block_size]][i % self.block_size] = EMPTY
-        for chunk, table in zip(plan.chunks, plan.window_tables, strict=False):
-            for i in range(chunk.start, chunk.start + chunk.count):
-                self._write_window(table, i, EMPTY)
+                self._write_beside(chunk, i, EMPTY)
 
     def _compute(self, chunk: Chunk) -> list[int]:
         assert 1 <= chunk.count <= len(chunk.request.prompt) + chunk.request.max_output - 1 - chunk.start
@@ -259,11 +260,11 @@ class LedgerRunner:
 
     def _touched(self, plan: StepPlan, place: int) -> tuple[list[BlockId], list[BlockId]]:
         """Blocks that a chunk only reads, and those that it writes to."""
-        chunk, size, num = plan.chunks[place], self.block_size, self.num_groups
+        chunk, size = plan.chunks[place], self.block_size
         first, end = chunk.start // size, (chunk.start + chunk.count - 1) // size + 1
         read, written = [*chunk.blocks[:first]], [*chunk.blocks[first:end]]
-        if num:
-            table, low = plan.window_tables[place], max(0, chunk.start - self.window + 1) // size
+        for kind, table in zip(self.kinds, chunk.tables[1:], strict=True):
+            num, low = kind.num_pages, kind.num_behind(chunk.start)
             read += table[low * num : first * num]
             written += table[first * num : end * num]
         return read, written

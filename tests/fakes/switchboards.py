@@ -5,10 +5,10 @@ from typing import Any
 
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Policy
 from chairlift.core.ports import AdapterMemory, Drafter, HostMemory
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.adapters.reading import AdapterReading
 from chairlift.live.moving.moves import Moves

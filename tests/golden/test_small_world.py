@@ -17,7 +17,7 @@ from chairlift.config.options.rules import make_policy, make_prefill
 from chairlift.config.scheduler import Rules
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.memory.preemption import Preemption
 from chairlift.lab.sim.replay import replay
 from chairlift.telemetry.trace import Trace
 from fakes.drafts import RandomDrafter

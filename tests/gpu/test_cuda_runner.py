@@ -12,11 +12,11 @@ import torch
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Preempted, PromptScored, Token
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.score import TokenScore
 from chairlift.models.spec import HF_NAMES, FeedForwardSpec, ModelConfig, Rotation, uniform_model

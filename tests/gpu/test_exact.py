@@ -16,9 +16,9 @@ from torch import Tensor
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Preempted, PromptScored, Token
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.models.spec import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.runner.cuda.ops import CudaOps

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.memory.preemption import Preemption
 from chairlift.models.spec import ModelConfig
 from fakes.family_configs import CONFIGS
 from fakes.requests import make_samples

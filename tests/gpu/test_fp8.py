@@ -15,10 +15,10 @@ from chairlift.core.engine import Engine
 from chairlift.core.events import Preempted, Token
 from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.plan import BlockCopy
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.models.source import Source, load_model_config
 from chairlift.models.spec import AttentionSpec, ModelConfig, uniform_model

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.ports import Runner
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.models.spec import uniform_model
 from chairlift.runner.kernels import make_ops, make_runner
 from chairlift.runner.kv_cache import KvCache

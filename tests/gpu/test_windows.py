@@ -6,7 +6,7 @@ import torch
 
 from chairlift.core.events import Forked, Preempted
 from chairlift.core.limits import Limits
-from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.memory.preemption import Preemption
 from fakes.requests import make_samples
 from fakes.worlds.grouped import grouped_limits, on_cuda, windowed
 from fakes.worlds.world import World

@@ -12,13 +12,13 @@ from chairlift.config.options.rules import make_admission, make_policy, make_pre
 from chairlift.core.events import Finished, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.pages import Group, pages_of
+from chairlift.core.memory.preemption import MODES, REQUEUES, Preemption
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.ports import RunnerFull
 from chairlift.core.scheduling.invariants import check
-from chairlift.core.scheduling.preemption import MODES, REQUEUES, Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.core.windows import Windows
 from fakes.drafts import RandomDrafter
 from fakes.ledger import LedgerRunner, expected, expected_beams
 from fakes.requests import make_samples, make_search
@@ -45,17 +45,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy: str, prefill: str, admission: str, mode: str, num_host_blocks: int, token_s: float, max_drafts: int,
         requeue: str, window: int, num_groups: int,
     ) -> None:  # fmt: skip
-        num_groups = num_groups if window else 0
+        groups = (Group("window", num_groups, window),) if window else ()
         max_model_len = block_size * num_blocks
-        windows = Windows(window, num_groups, block_size, max_running + spare)
-        num_blocks = max(num_blocks, windows.num_prompt_pages(max_model_len))
+        pages = pages_of(block_size, max_running + spare, groups)
+        num_blocks = max(num_blocks, pages.num_in_prompt(max_model_len))
         self.limits = Limits(
             vocab_size=5,
             max_model_len=max_model_len,
             block_size=block_size,
             num_blocks=num_blocks,
-            window=window,
-            num_window_groups=num_groups,
+            groups=groups,
             max_running=max_running,
             max_step_tokens=max_running + spare,
             max_step_prompts=prompts,
@@ -76,7 +75,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             has_prefix_index=has_index,
             drafter=RandomDrafter(max_drafts, 5) if max_drafts else None,
         )
-        self.runner = LedgerRunner(num_blocks, block_size, 5, 3, num_host_blocks, window, num_groups)
+        self.runner = LedgerRunner(num_blocks, block_size, 5, 3, num_host_blocks, pages.kinds)
         self.in_flight: deque[StepPlan] = deque()
         self.wanted: dict[RequestId, list[int]] = {}
         self.outputs: dict[RequestId, list[int]] = {}
@@ -179,9 +178,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 def _search_room(limits: Limits) -> int:
     """Tokens that two members of a search may have, as `num_offered` has it."""
-    windows, size = limits.windows, limits.block_size
+    pages, size = limits.pages, limits.block_size
     lengths = range(0, limits.max_model_len + 1, size)
-    return max(n for n in lengths if windows.num_pages(n) + windows.num_prompt_pages(n) <= limits.num_blocks)
+    return max(n for n in lengths if pages.num_decoding(n) + pages.num_in_prompt(n) <= limits.num_blocks)
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase

@@ -13,6 +13,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Event, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.moving import MovePrice
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.rankings import Fcfs
@@ -23,7 +24,6 @@ from chairlift.core.routing.roster import Role, Roles
 from chairlift.core.routing.rules import ROUTERS
 from chairlift.core.routing.scaling import Scaling
 from chairlift.core.scheduling.invariants import check
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.scheduling.steady import Skipped
 from chairlift.lab.sim.cost import CostModel
@@ -118,7 +118,7 @@ def served(
     if num_prefill:
         rng = random.Random(seed)
         make = partial(make, num_host_tokens=rng.choice([4, 64, 256]))
-        price = MovePrice(rng.choice([1, 50, 1000]), make().limits.windows, 5e3, 1e4)
+        price = MovePrice(rng.choice([1, 50, 1000]), make().limits.pages, 5e3, 1e4)
         roles: list[Role] = ["prefill"] * num_prefill + ["decode"] * (count - num_prefill)
         split = Split(Roles(roles), price)
     run = ReplicaRun(make, count, make_router(router), COST, depth, seed, changes, skips, timeline=watched, split=split)

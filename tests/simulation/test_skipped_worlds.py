@@ -16,6 +16,7 @@ from chairlift.core.attributes import Attributes
 from chairlift.core.events import Event, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import MODES, Preemption
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
@@ -23,7 +24,6 @@ from chairlift.core.ports import Unobserved
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.routing.news import PrefixNews
 from chairlift.core.scheduling.invariants import check
-from chairlift.core.scheduling.preemption import MODES, Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.scheduling.steady import Skipped
 from chairlift.lab.sim.cost import CostModel

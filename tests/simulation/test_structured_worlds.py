@@ -10,9 +10,9 @@ import torch
 
 from chairlift.core.events import Preempted
 from chairlift.core.ids import RequestId
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.models.spec import uniform_model
 from chairlift.text.structured.vocabulary import grammar_vocabulary
 from fakes.drafts import ToldDrafter

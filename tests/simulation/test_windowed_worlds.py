@@ -1,15 +1,16 @@
 """Layers with windows release what lies behind them, and no request loses a token by it: random small worlds on the
 ledger runner, which notices every page that is not what a token should see."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from chairlift.core.events import Admitted, Preempted
 from chairlift.core.ids import BlockId, Content
+from chairlift.core.memory.beside import Beside
+from chairlift.core.memory.pages import Window
+from chairlift.core.memory.window import WindowTables
 from chairlift.core.request import Progress
-from chairlift.core.scheduling.window_pages import WindowPages
-from chairlift.core.scheduling.window_tables import WindowTables
 from fakes.worlds.draws import full_world, moved_world, random_world
 
 
@@ -63,12 +64,15 @@ def test_a_page_released_a_token_too_early_is_noticed(monkeypatch: pytest.Monkey
 
 
 def test_a_prefix_with_a_gap_in_its_window_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(self: WindowPages, contents: Sequence[Content], num_seen: int) -> tuple[int, list[BlockId]]:
-        seen = contents[max(0, len(contents) - num_seen) :]
-        anywhere = next(iter(self._pages.values()), ())
-        return len(contents), [page for content in seen for page in self._pages.get(content, anywhere)]
+    def careless(self: Window, contents: Sequence[Content], has: Callable[[Content], bool]) -> int:
+        return max((count for count, content in enumerate(contents, 1) if has(content)), default=0)
 
-    monkeypatch.setattr(WindowPages, "usable", careless)
+    def some(self: Beside, contents: Sequence[Content]) -> list[BlockId]:
+        anywhere = next(iter(self._pages.values()), ())
+        return [page for content in contents for page in self._pages.get(content, anywhere)]
+
+    monkeypatch.setattr(Window, "num_usable", careless)
+    monkeypatch.setattr(Beside, "of", some)
     with pytest.raises((AssertionError, KeyError)):
         _run_all(200)
 

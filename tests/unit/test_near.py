@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("source", "tests"),
     [
-        ("core/scheduling/pool.py", "tests/unit/core/scheduling"),
+        ("core/memory/pool.py", "tests/unit/core/memory"),
         ("core/prefill.py", "tests/unit/core"),
         ("runner/cuda/step/host.py", "tests/unit/runner/cuda/step"),
         ("runner/native/linear.c", "tests/unit/runner/native"),

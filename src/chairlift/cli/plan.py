@@ -139,8 +139,7 @@ def _facts(name: str, found: "Forecast") -> dict[str, Any]:
         "block_size": limits.block_size,
         "num_blocks": limits.num_blocks,
         "kv_tokens": limits.max_pool_tokens,
-        "window": limits.window,
-        "window_groups": limits.num_window_groups,
+        "groups": [list(group) for group in limits.groups],
         "max_model_len": limits.max_model_len,
         "max_running": limits.max_running,
         "max_step_tokens": limits.max_step_tokens,
@@ -157,11 +156,10 @@ def _table(name: str, found: "Forecast") -> str:
     lines = [f"{name} on {found.device.name}{ranks}: {has}", ""]
     lines += [f"  {what:<12} {size(amount):>10}  {why}".rstrip() for what, amount, why in _rows(found)]
     lines += ["", f"requests at once, by their tokens in all: {counts}; {limits.max_running:,} at most"]
-    if limits.window:
+    if limits.groups:
         tokens = ", ".join(f"{num_tokens(found, length):,} of {length:,}" for length in _lengths(found))
-        lines.append(
-            f"tokens that fit, by the tokens of a request: {tokens} (some layers have windows of {limits.window:,})"
-        )
+        kinds = ", ".join(f"some layers have a {group.kind} of {group.reach:,}" for group in limits.groups)
+        lines.append(f"tokens that fit, by the tokens of a request: {tokens} ({kinds})")
     if found.lowered is not None:
         lines.append(found.lowered)
     return "\n".join(lines)
@@ -172,7 +170,7 @@ def _rows(found: "Forecast") -> list[tuple[str, int, str]]:
     kept = "" if found.kv_dtype == found.dtype else f" in {found.kv_dtype}"
     step = f"the largest step: {limits.max_step_tokens:,} tokens, {limits.max_running:,} requests"
     tokens = f"{limits.max_pool_tokens:,} tokens of {size(found.kv_token_bytes)}{kept}"
-    if limits.window:  # what a token takes depends on how far the request has come
+    if limits.groups:  # what a token takes depends on how far the request has come
         tokens = f"{limits.max_pool_tokens:,} tokens of a single request{kept}"
     part = "" if found.num_ranks == 1 else "a part of "
     kept_as = found.dtype if found.quantize == "none" else f"{found.quantize}, computed in {found.dtype}"
@@ -196,13 +194,13 @@ def _rows(found: "Forecast") -> list[tuple[str, int, str]]:
 def num_at_once(found: "Forecast", length: int) -> int:
     """Requests of this many tokens, prompt and answer, that the cache holds and max_running allows."""
     limits = found.limits
-    return min(limits.max_running, limits.num_blocks // limits.windows.num_pages(length))
+    return min(limits.max_running, limits.num_blocks // limits.pages.num_decoding(length))
 
 
 def num_tokens(found: "Forecast", length: int) -> int:
     """Of requests of this length, with no bound on their number."""
     limits = found.limits
-    return limits.num_blocks * length // limits.windows.num_pages(length)
+    return limits.num_blocks * length // limits.pages.num_decoding(length)
 
 
 def _lengths(found: "Forecast") -> list[int]:

@@ -4,9 +4,9 @@ import msgspec
 
 from chairlift.config.options.rules import make_admission, make_policy, make_prefill
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.ports import Drafter
 from chairlift.core.routing.news import PrefixNews
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 
 

@@ -47,8 +47,8 @@ from chairlift.config.options.values import (
     url_path,
     whole,
 )
+from chairlift.core.memory.preemption import MODES, REQUEUES
 from chairlift.core.routing.roster import ROLES, Role
-from chairlift.core.scheduling.preemption import MODES, REQUEUES
 
 Group = Literal["model", "engine", "replicas", "nodes", "server", "record"]
 MINDSPORE_DEVICES = ("mindspore", "mindspore:cpu", "mindspore:ascend")

@@ -3,9 +3,9 @@
 from itertools import accumulate, count
 from operator import mul, sub
 
+from chairlift.core.memory.pages import Pages
 from chairlift.core.policy import Admission, MemoryView, RequestView
 from chairlift.core.request import Request
-from chairlift.core.windows import Windows
 
 
 def num_placed(running: RequestView) -> int:
@@ -24,7 +24,7 @@ class PromptFits(Admission):
 
     def fits(self, candidate: RequestView, num_new: int, memory: MemoryView) -> bool:
         # Without the spare blocks, a request is admitted now and preempted in a moment.
-        return num_new + len(memory.running) * memory.windows.pages_per_block <= memory.num_free
+        return num_new + len(memory.running) * memory.pages.per_block <= memory.num_free
 
 
 class Reserve(Admission):
@@ -37,29 +37,29 @@ class Reserve(Admission):
         self._growth = 0  # blocks that all running requests may still take
 
     def look(self, memory: MemoryView) -> None:
-        windows = memory.windows
-        self._growth = sum(_growth(view, num_placed(view), windows) for view in memory.running)
+        pages = memory.pages
+        self._growth = sum(_growth(view, num_placed(view), pages) for view in memory.running)
 
     def fits(self, candidate: RequestView, num_new: int, memory: MemoryView) -> bool:
-        growth = _growth(candidate, candidate.num_known, memory.windows)
+        growth = _growth(candidate, candidate.num_known, memory.pages)
         is_fitting = num_new + growth + self._growth <= memory.num_free
         self._growth += growth * is_fitting
         return is_fitting
 
 
-def _growth(view: RequestView, num_placed: int, windows: Windows) -> int:
+def _growth(view: RequestView, num_placed: int, pages: Pages) -> int:
     """Blocks that it and its pending forks may take beyond those of the tokens that have a place."""
     request, params = view.request, view.request.params
-    size, num_forks = windows.block_size, view.num_pending_forks
+    size, num_forks = pages.block_size, view.num_pending_forks
     num_most = -(-num_places(request, request.max_output) // size)
     num_now = -(-num_placed // size)
     growth = num_most - num_now
     if num_forks:
         growth += num_forks * (num_most - len(request.prompt) // size)
-    if windows.num_groups:  # what the window of one sample has passed, that of another may not have
-        growth += (1 + num_forks) * windows.num_window_pages(num_most) - windows.num_window_pages(num_now)
+    if pages.kinds:  # what the window of one sample has passed, that of another may not have
+        growth += (1 + num_forks) * pages.beside(num_most) - pages.beside(num_now)
     # A sample or a member of a search may have to copy the block that its next token goes to.
-    return growth + (params.n > 1 or params.best_of > 1 or params.beam_width > 1) * windows.pages_per_block
+    return growth + (params.n > 1 or params.best_of > 1 or params.beam_width > 1) * pages.per_block
 
 
 Member = tuple[int, int]  # tokens left, negative so that the longest is first, and tokens held
@@ -86,18 +86,18 @@ class Peak(Admission):
             tokens = num_placed(view)
             members += _members(view, tokens)
             num_held += -(-tokens // size)
-        if memory.windows.num_groups:
-            num_held += sum(_in_windows(num_placed(view), memory.windows) for view in memory.running)
+        if memory.pages.kinds:
+            num_held += sum(_beside(num_placed(view), memory.pages) for view in memory.running)
         self._members, self._most, self._num_held = members, _sum(members), num_held
 
     def fits(self, candidate: RequestView, num_new: int, memory: MemoryView) -> bool:
         size, tokens = memory.block_size, candidate.num_known
         num_own, members = -(-tokens // size), _members(candidate, tokens)
-        if memory.windows.num_groups:
-            num_own += _in_windows(tokens, memory.windows)
+        if memory.pages.kinds:
+            num_own += _beside(tokens, memory.pages)
         num_blocks = memory.num_free + self._num_held + num_own - num_new
-        if memory.windows.num_groups:  # windows of all count from the beginning: they grow to their most soon
-            num_blocks -= sum(_in_windows(held - left, memory.windows) for left, held in (*self._members, *members))
+        if memory.pages.kinds:  # those of all count from the beginning: they grow to their most soon
+            num_blocks -= sum(_beside(held - left, memory.pages) for left, held in (*self._members, *members))
         if size > 1:  # half a block of each table is empty on average
             num_blocks -= (len(self._members) + len(members)) // 2
         most = self._most + _sum(members)
@@ -116,9 +116,9 @@ def _members(view: RequestView, num_placed: int) -> list[Member]:
     return [(-left, num_placed), *[(-left, 0)] * view.num_pending_forks]  # pending forks share its prompt
 
 
-def _in_windows(num_tokens: int, windows: Windows) -> int:
-    """Pages of layers with windows."""
-    return windows.num_window_pages(-(-num_tokens // windows.block_size))
+def _beside(num_tokens: int, pages: Pages) -> int:
+    """Pages of layers that do not keep all tokens."""
+    return pages.beside(-(-num_tokens // pages.block_size))
 
 
 def _sum(members: list[Member]) -> int:

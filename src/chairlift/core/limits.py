@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chairlift.core.errors import ContextFull, InvalidConfig, InvalidRequest
+from chairlift.core.memory.pages import Group, Pages, pages_of
 from chairlift.core.params import MAX_LOGPROBS, SamplingParams
-from chairlift.core.windows import Windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,22 +13,18 @@ class Limits:
     vocab_size: int
     max_model_len: int  # prompt plus output
     block_size: int  # tokens per block
-    num_blocks: int  # pages, where layers have windows: a block of tokens then takes several
+    num_blocks: int  # pages, where layers form groups: a block of tokens then takes several
     max_running: int  # requests that share a step
     max_step_tokens: int  # tokens computed in a step, prompts and decodes together
     max_step_prompts: int = 0  # requests that may compute prompt tokens in one step; 0: no limit
     max_drafts: int = 0  # tokens that may be drafted for a request in one step; 0: nothing is drafted
-    # Layers with a sliding window release what lies behind it (`windows.py`).
-    window: int = 0  # tokens that they see; 0: no layers do so
-    num_window_groups: int = 0  # groups that they form
+    groups: tuple[Group, ...] = ()  # of layers that do not keep all tokens (`memory/pages.py`)
     num_adapter_slots: int = 0  # adapters that steps may be computed with at once; 0: requests have none
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "max_model_len", "block_size", "num_blocks", "max_running", "max_step_tokens"):
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.window < 0 or (self.window > 0) != (self.num_window_groups > 0):
-            raise InvalidConfig(f"window {self.window} does not go with {self.num_window_groups} window groups")
         # Every running request decodes in every step, so a step must have room for all of them.
         if self.max_step_tokens < self.max_running:
             raise InvalidConfig(
@@ -36,19 +32,19 @@ class Limits:
             )
 
     @property
-    def windows(self) -> Windows:
-        return Windows(self.window, self.num_window_groups, self.block_size, self.max_step_tokens)
+    def pages(self) -> Pages:
+        return pages_of(self.block_size, self.max_step_tokens, self.groups)
 
     @property
     def max_pool_tokens(self) -> int:
         """Of the longest request that the whole pool holds."""
-        return self.windows.max_tokens(self.num_blocks) if self.window else self.num_blocks * self.block_size
+        return self.pages.max_tokens(self.num_blocks) if self.groups else self.num_blocks * self.block_size
 
     @property
     def num_full_length(self) -> float:
         """Requests of full length that the pool holds at once."""
-        if self.window:
-            return self.num_blocks / self.windows.num_pages(self.max_model_len)
+        if self.groups:
+            return self.num_blocks / self.pages.num_decoding(self.max_model_len)
         return self.max_pool_tokens / self.max_model_len
 
 
@@ -119,8 +115,8 @@ def num_offered(params: SamplingParams, num_stops: int, num_prompt: int, limits:
         raise InvalidRequest("beam_width", f"must be at most {most} with {num_stops} stop tokens, got {width}")
     num_tokens = num_prompt + (params.max_tokens or limits.max_model_len - num_prompt)
     # One of them may have to be computed again, as a prompt, beside the others.
-    windows = limits.windows
-    if (width - 1) * windows.num_pages(num_tokens) + windows.num_prompt_pages(num_tokens) > limits.num_blocks:
+    pages = limits.pages
+    if (width - 1) * pages.num_decoding(num_tokens) + pages.num_in_prompt(num_tokens) > limits.num_blocks:
         raise InvalidRequest(
             "beam_width",
             f"{width} continuations of up to {num_tokens} tokens exceed {_whole_cache(limits)}; "

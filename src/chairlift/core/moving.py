@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.pages import Pages
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.core.windows import Windows
 
 FIRST_BYTES_PER_S = 1e9  # until a piece was copied
 NUM_FETCHES = 4  # of an engine at once
@@ -31,7 +31,7 @@ def fetch_limit_s(computing_s: float) -> float:
 
 def host_blocks_to_move(limits: Limits, block_bytes: int) -> int:
     """Blocks of the host that moves go through where it is not said: 1 GiB, or one request of full length."""
-    return max(_HOST_BYTES // block_bytes, limits.windows.num_prompt_pages(limits.max_model_len))
+    return max(_HOST_BYTES // block_bytes, limits.pages.num_in_prompt(limits.max_model_len))
 
 
 def host_blocks_of(host_memory: int, block_bytes: int) -> int:
@@ -47,13 +47,13 @@ def host_blocks_of(host_memory: int, block_bytes: int) -> int:
 def with_room_to_leave(scheduler: Scheduler, asked: Iterable[RequestId]) -> Iterator[RequestId]:
     """Those of the requests asked to leave, in their order, that the host has room for; the others go on until it
     has. One that can never have room is among them: it leaves without keys and values."""
-    host, windows = scheduler.tables.host, scheduler.limits.windows
+    host, pages = scheduler.tables.host, scheduler.limits.pages
     num_free = host.num_free
     for request in asked:
         progress = scheduler.live.get(request)
         if progress is None or request in scheduler.leaving:
             continue  # what it takes of the host is taken
-        num_needed = windows.num_pages(len(progress.tokens) + 1)
+        num_needed = pages.num_decoding(len(progress.tokens) + 1)
         if num_free < num_needed <= host.num_blocks:
             return
         num_free -= num_needed
@@ -76,13 +76,13 @@ class MovePrice:
     def __init__(
         self,
         block_bytes: int,
-        windows: Windows,
+        pages: Pages,
         copied_per_s: float = FIRST_BYTES_PER_S,
         fetched_per_s: float = FIRST_BYTES_PER_S,
     ) -> None:
         self.copied, self.fetched = CopyRate(copied_per_s), CopyRate(fetched_per_s)  # pieces of this engine, of others
         self._block_bytes = block_bytes
-        self._windows = windows
+        self._pages = pages
 
     def is_cheaper(self, num_tokens: int, token_s: float) -> bool:
         """To move so many tokens; `token_s` 0: not known, and then it mostly is."""
@@ -97,4 +97,4 @@ class MovePrice:
         return self._num_bytes(num_tokens) / self.fetched.bytes_per_s
 
     def _num_bytes(self, num_tokens: int) -> int:
-        return self._windows.num_saved_pages(num_tokens) * self._block_bytes
+        return self._pages.num_saved(num_tokens) * self._block_bytes

@@ -1,7 +1,7 @@
 """What one step does (`StepPlan`) and what came of it (`StepResult`).
 
 A plan is complete and immutable: a runner needs nothing else, and a stored plan can be printed and replayed. Token
-lists and block tables are views (list, length) of append-only lists; `snapshot` copies them for storing.
+lists and tables are views (list, length) of append-only lists; `snapshot` copies them for storing.
 
     tokens of a chunk = tokens[start : start + count]
     A token at an index >= num_tokens is not known yet: it is the one the runner itself sampled last for this request.
@@ -31,15 +31,22 @@ class Chunk(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count
     tokens: Sequence[int]
     num_tokens: int  # how many of `tokens` were known when the plan was made
-    blocks: Sequence[BlockId]
-    num_blocks: int  # how many of `blocks` belong to this plan
+    # Its block table, and for each kind of layers that does not keep all tokens the table of its pages; those that the
+    # chunk's tokens do not see may be others' by now, and are not to be read.
+    tables: tuple[Sequence[BlockId], ...]
+    num_blocks: int  # how many of the first belong to this plan
     # Requests that sample from the last position: none before the end of the known tokens, then the request itself,
     # and with it its siblings when they fork.
     samples: tuple[Request, ...]
     drafts: tuple[int, ...] = ()  # guesses of the tokens after tokens[:num_tokens], the last of the `count`
 
+    @property
+    def blocks(self) -> Sequence[BlockId]:
+        return self.tables[0]
+
     def snapshot(self) -> "Chunk":
-        return self._replace(tokens=tuple(self.tokens[: self.num_tokens]), blocks=tuple(self.blocks[: self.num_blocks]))
+        tables = (tuple(self.blocks[: self.num_blocks]), *map(tuple, self.tables[1:]))
+        return self._replace(tokens=tuple(self.tokens[: self.num_tokens]), tables=tables)
 
 
 class BlockCopy(NamedTuple):
@@ -69,9 +76,6 @@ class StepPlan(NamedTuple):
     # Requests that have another block table than in the plans before, in this one or later; any other table has at most
     # been appended to.
     new_tables: tuple[RequestId, ...] = ()
-    # Of each chunk, where layers have windows: their pages, of each block of tokens one for each group of layers. Those
-    # behind the window of the chunk's first token are others' by now, and not to be read.
-    window_tables: tuple[Sequence[BlockId], ...] = ()
     adapters: tuple[AdapterSlot, ...] = ()  # of its chunks' requests, each once
     loads: tuple[AdapterSlot, ...] = ()  # to be copied to their slots, which no chunk but their own requests' uses
 
@@ -81,10 +85,7 @@ class StepPlan(NamedTuple):
         return self.num_decodes + self.num_drafting
 
     def snapshot(self) -> "StepPlan":
-        return self._replace(
-            chunks=tuple(chunk.snapshot() for chunk in self.chunks),
-            window_tables=tuple(map(tuple, self.window_tables)),
-        )
+        return self._replace(chunks=tuple(chunk.snapshot() for chunk in self.chunks))
 
 
 class Sampled(NamedTuple):

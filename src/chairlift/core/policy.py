@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 from chairlift.core.ids import RequestId
+from chairlift.core.memory.pages import Pages
 from chairlift.core.request import Request
-from chairlift.core.windows import Windows
 
 
 class RequestView(Protocol):
@@ -166,10 +166,10 @@ class Prefill(ABC):
 
 
 class MemoryView(NamedTuple):
-    num_free: int  # blocks; pages, where layers have windows and a block of tokens takes several
+    num_free: int  # blocks; pages, where a block of tokens takes several
     block_size: int
     running: Collection[RequestView]
-    windows: Windows  # how many pages tokens take
+    pages: Pages  # how many tokens take
 
 
 class Admission(ABC):

@@ -8,7 +8,7 @@ prefix, a decode and the return after a preemption are all "compute the next kno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.ids import BlockId, Content, RequestId
@@ -79,10 +79,8 @@ class Progress:
     expected_output: int = 0
     # The block table. Only appended to, or replaced: plans in flight keep their view of it.
     blocks: list[BlockId] = field(default_factory=list)
-    # Pages of layers with a window, as many for each block as they form groups. Also only appended to, or replaced;
-    # those of the first `num_behind` blocks were released, or never taken: they are not read.
-    window_blocks: list[BlockId] = field(default_factory=list)
-    num_behind: int = 0
+    held: Sequence[Any] = ()  # of each kind of layers that does not keep all tokens: its pages
+    tables: tuple[Sequence[BlockId], ...] = ((),)  # `blocks`, and the pages of each `held`: what chunks show
     table_step: int = 0  # the first plan that may show this table; chunks of earlier plans show another
     has_shared_tail: bool = False  # a fork left the block of the next token in several tables
     num_published: int = 0  # leading blocks that the prefix index knows

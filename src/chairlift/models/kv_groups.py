@@ -10,6 +10,7 @@ groups share one tensor, and each group has block tables of its own: so all page
 
 from dataclasses import dataclass
 
+from chairlift.core.memory.pages import Group
 from chairlift.models.spec import ModelConfig
 
 
@@ -20,8 +21,18 @@ class KvGroups:
     window: int = 0  # of the layers of the other groups
 
     @property
-    def num_window_groups(self) -> int:
+    def num_others(self) -> int:
+        """Groups beside the first."""
         return max(self.groups, default=0)
+
+    @property
+    def declared(self) -> tuple[Group, ...]:
+        """What layers keep beside blocks of all tokens."""
+        return (Group("window", self.num_others, self.window),) if self.num_others else ()
+
+    def beside(self, max_model_len: int) -> tuple[Group, ...]:
+        """The same, where requests have so many tokens."""
+        return self.declared if self.window < max_model_len else ()  # else nothing is ever behind a window
 
     @property
     def num_places(self) -> int:

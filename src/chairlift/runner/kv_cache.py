@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.core.ids import BlockId
+from chairlift.core.memory.pages import Kind, pages_of
 from chairlift.core.plan import BlockCopy
 from chairlift.models.kv_groups import KvGroups, kv_groups
 from chairlift.models.spec import AttentionSpec, ModelConfig
@@ -61,8 +62,7 @@ class Cache(Protocol):
     """What a runner needs of a cache; the rest is between it and its model."""
 
     block_size: int
-    num_window_groups: int  # of layers with a window, with block tables of their own
-    window: int  # of these layers
+    kinds: Sequence[Kind]  # of layers that do not keep all tokens, with tables of their own
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:
         """To host memory, back from it and on the device, in this order: a block may be vacated and filled in one step.
@@ -100,7 +100,7 @@ class KvCache:
         groups = groups or kv_groups(config, can_group=False)
         self.block_size = block_size
         self.groups = groups.groups  # of each layer
-        self.num_window_groups, self.window = groups.num_window_groups, groups.window
+        self.kinds = pages_of(block_size, 1, groups.declared).kinds
         heads = _heads(config, groups)
         shapes = [(num_blocks, spec.num_kv_heads, block_size, _width(spec.head_dim, dtype)) for spec in heads]
         keys = [_zeros(shape, dtype, device) for shape in shapes]
@@ -111,8 +111,7 @@ class KvCache:
         self._memory = (*keys, *values, self.tokens)
         self._host_memory = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._memory]
         layout = " ".join(f"{m.dtype}{list(m.shape[1:])}" for m in self._memory)
-        if groups.num_window_groups:
-            layout += f" window {groups.window} of {groups.num_window_groups} groups"
+        layout += "".join(f" {group.kind} {group.reach} of {group.num_pages} groups" for group in groups.declared)
         self.host = HostBlocks([_blocks(memory) for memory in self._host_memory], layout)
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:

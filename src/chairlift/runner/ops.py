@@ -26,13 +26,13 @@ class Batch:
     logit_rows: Tensor | None  # int [S]: rows whose logits are wanted; None: all, in order
     # The same step as groups of layers with a window see it, with slots and tables of their own: what lies behind the
     # window is not to be read.
-    windows: "tuple[Batch, ...]" = field(default=(), kw_only=True)
+    views: "tuple[Batch, ...]" = field(default=(), kw_only=True)
     # int64 [T]: the slot of each row's adapter, -1: none; None: no row has one, or the operations know them otherwise
     adapters: Tensor | None = field(default=None, kw_only=True)
 
     def of_group(self, group: int) -> "Batch":
         """As layers of this group of the KV cache see it."""
-        return self.windows[group - 1] if group else self
+        return self.views[group - 1] if group else self
 
 
 class Weight(Protocol):

@@ -210,8 +210,8 @@ class BreakdownBuilder:
     def _reason(self, plan: PlanView) -> str:
         """Why the plan left it waiting."""
         limits = self._limits
-        num_needed = limits.windows.num_prompt_pages(len(self.breakdown.add.prompt))
-        num_spare = plan.running * limits.windows.pages_per_block  # running ones need room to grow
+        num_needed = limits.pages.num_in_prompt(len(self.breakdown.add.prompt))
+        num_spare = plan.running * limits.pages.per_block  # running ones need room to grow
         if plan.running + len(self.breakdown.add.requests) > limits.max_running:
             return "the running set was full"
         if num_needed + num_spare > limits.num_blocks - plan.blocks:

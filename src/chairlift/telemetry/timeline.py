@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, RuleFailed, Token
 from chairlift.core.ids import RequestId
+from chairlift.core.memory.pool import BlockPool
 from chairlift.core.plan import StepPlan
 from chairlift.core.request import FinishReason, Request
-from chairlift.core.scheduling.pool import BlockPool
 from chairlift.core.scheduling.steady import Skipped
 from chairlift.telemetry import report
 from chairlift.telemetry.phases import WAITS, after

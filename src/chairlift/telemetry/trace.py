@@ -35,9 +35,10 @@ def digest(plan: StepPlan) -> str:
         numbers.extend(request.id for request in chunk.samples)
         if chunk.drafts:
             numbers.extend((-len(chunk.drafts), *chunk.drafts))  # no request or count is negative
-    for index, (chunk, table) in enumerate(zip(plan.chunks, plan.window_tables, strict=False)):
-        num_covered = len(table) // chunk.num_blocks if index < plan.num_decodes else len(table)
-        numbers.extend(table[len(table) - num_covered :])
+    for index, chunk in enumerate(plan.chunks):
+        for table in chunk.tables[1:]:
+            num_covered = len(table) // chunk.num_blocks if index < plan.num_decodes else len(table)
+            numbers.extend(table[len(table) - num_covered :])
     for moves in (plan.copies, plan.swap_outs, plan.swap_ins):
         numbers.append(len(moves))
         for move in moves:

@@ -11,11 +11,12 @@ from typing import Any
 
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.pages import Group
+from chairlift.core.memory.preemption import MODES, Preemption
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policy import Prefill
 from chairlift.core.prefill import WaitAfterPreempt
 from chairlift.core.request import Request
-from chairlift.core.scheduling.preemption import MODES, Preemption
 from fakes.drafts import RandomDrafter
 from fakes.requests import make_samples, make_search
 from fakes.worlds.faults import Cuts, often_full
@@ -34,7 +35,7 @@ def random_world(
     limits = with_windows(limits, rng) if windows else limits
     preemption = Preemption(
         mode=rng.choice(MODES),
-        num_host_blocks=rng.choice([0, 2, 20]) * limits.windows.pages_per_block,
+        num_host_blocks=rng.choice([0, 2, 20]) * limits.pages.per_block,
         block_copy_s=0.5,
         step_times=((1, 2.0), (2, 2.0 + rng.choice([0.1, 1.0]))),
     )
@@ -142,10 +143,10 @@ def with_windows(limits: Limits, rng: random.Random) -> Limits:
     """As small a pool, for texts that are often longer than the window."""
     window, num_groups = rng.choice([1, 2, 3, 5, 8, 16]), rng.choice([1, 1, 2, 5])
     num_blocks = limits.num_blocks + num_groups * rng.randint(2, 8)
-    limits = replace(limits, window=window, num_window_groups=num_groups, num_blocks=num_blocks)
+    limits = replace(limits, groups=(Group("window", num_groups, window),), num_blocks=num_blocks)
     longest = max(2, min(limits.max_model_len, limits.max_pool_tokens))
     if limits.max_pool_tokens < longest:
-        limits = replace(limits, num_blocks=limits.windows.num_prompt_pages(longest))
+        limits = replace(limits, num_blocks=limits.pages.num_in_prompt(longest))
     return replace(limits, max_model_len=longest)
 
 
@@ -192,8 +193,8 @@ def _parameters(rng: random.Random, rule: str) -> dict[str, Any]:
 
 def _can_search(limits: Limits, width: int, num_tokens: int) -> bool:
     """As `num_offered` has it."""
-    windows = limits.windows
-    return (width - 1) * windows.num_pages(num_tokens) + windows.num_prompt_pages(num_tokens) <= limits.num_blocks
+    pages = limits.pages
+    return (width - 1) * pages.num_decoding(num_tokens) + pages.num_in_prompt(num_tokens) <= limits.num_blocks
 
 
 def _random_samples(rng: random.Random, limits: Limits, shared: list[int], first_id: int) -> tuple[Request, ...]:

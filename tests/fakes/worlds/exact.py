@@ -8,9 +8,9 @@ import torch
 from chairlift.config.options.rules import make_policy, make_prefill
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.lab.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
 from chairlift.lab.verify.output import Outputs, SampleKey
 from chairlift.models.spec import ModelConfig

@@ -5,7 +5,7 @@ Pages that are blank hold NaNs, and so does all that tables list outside of what
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
-from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.memory.pages import Kind
+from chairlift.core.plan import Chunk, StepPlan, StepResult
 from chairlift.core.ports import Runner
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.models.kv_groups import KvGroups, kv_groups
@@ -42,8 +44,7 @@ def windowed(kinds: str, window: int = WINDOW, **changes: Any) -> ModelConfig:
 
 
 def grouped_limits(config: ModelConfig, limits: Limits) -> Limits:
-    groups = kv_groups(config)
-    return replace(limits, window=groups.window, num_window_groups=groups.num_window_groups)
+    return replace(limits, groups=kv_groups(config).declared)
 
 
 class Recording(Runner):
@@ -63,7 +64,7 @@ class BothWays:
 
     def make(self, world: World) -> Runner:
         limits = world.limits
-        plain = replace(limits, window=0, num_window_groups=0)
+        plain = replace(limits, groups=())
         caches = self._cache(world, kv_groups(self._config)), self._cache(world, None)
         runners = self._make_one(limits, caches[0]), self._make_one(plain, caches[1])
         return _Both(runners, caches[0], world.scheduler, world.counts)
@@ -91,7 +92,7 @@ class _Both:
         self._poison(plan)
         grouped, plain = self._runners
         grouped.submit(plan)
-        plain.submit(plan._replace(window_tables=()))
+        plain.submit(plan._replace(chunks=tuple(chunk._replace(tables=chunk.tables[:1]) for chunk in plan.chunks)))
 
     def _poison(self, plan: StepPlan) -> None:
         """Pages that are blank, less those that the plan swaps out first, and the last page, which is no request's."""
@@ -114,16 +115,16 @@ class _Both:
 
 def poison_tables(monkeypatch: pytest.MonkeyPatch, nowhere: int) -> None:
     """Entries that no chunk may use are a page of NaNs."""
-    make = batching._window_tables
+    make = batching._tables_of
 
-    def poisoned(plan: StepPlan, size: int, window: int, num: int) -> NDArray[np.int32]:
-        tables = make(plan, size, window, num)
-        for row, chunk in enumerate(plan.chunks):
-            low, high = max(0, chunk.start - window + 1) // size, -(-(chunk.start + chunk.count) // size)
+    def poisoned(kind: Kind, listed: Sequence[Sequence[BlockId]], chunks: Sequence[Chunk]) -> NDArray[np.int32]:
+        tables = make(kind, listed, chunks)
+        for row, chunk in enumerate(chunks):
+            low, high = kind.num_behind(chunk.start), -(-(chunk.start + chunk.count) // kind.block_size)
             tables[:, row, :low] = tables[:, row, high:] = nowhere
         return tables
 
-    monkeypatch.setattr(batching, "_window_tables", poisoned)
+    monkeypatch.setattr(batching, "_tables_of", poisoned)
 
 
 def on_cuda(config: ModelConfig, dtype: torch.dtype, device: torch.device, exact: bool) -> BothWays:
@@ -134,7 +135,7 @@ def on_cuda(config: ModelConfig, dtype: torch.dtype, device: torch.device, exact
     def make(limits: Limits, kv: KvCache) -> Any:
         model = build_model(config, CudaOps(exact=exact), DummyTensors(config), dtype, device, config.max_model_len)
         runner = CudaRunner(model, kv, device, limits, exact=exact)
-        for tables in runner.device._memory.window_tables:  # type: ignore[union-attr]
+        for tables in runner.device._memory.view_tables:  # type: ignore[union-attr]
             tables.fill_(limits.num_blocks)
         return runner
 

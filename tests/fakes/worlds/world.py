@@ -15,11 +15,11 @@ from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Event, Finished, Preempted, PromptScored, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Policy
 from chairlift.core.ports import Runner
 from chairlift.core.request import FinishReason, Request
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from fakes.clocks import CountingClock
 from fakes.engines import Checked
@@ -42,8 +42,8 @@ class Ledger:
     def make(self, world: "World") -> Runner:
         limits, num_host_blocks = world.limits, world.preemption.num_host_blocks
         return LedgerRunner(
-            limits.num_blocks, limits.block_size, limits.vocab_size, world.depth, num_host_blocks, limits.window,
-            limits.num_window_groups,
+            limits.num_blocks, limits.block_size, limits.vocab_size, world.depth, num_host_blocks,
+            limits.pages.kinds,
         )  # fmt: skip
 
     def alone(self, arrivals: Arrivals, limits: Limits) -> Tokens:

@@ -8,10 +8,10 @@ import pytest
 from chairlift.core.admission import Peak, PromptFits, Reserve
 from chairlift.core.events import Admitted, Preempted
 from chairlift.core.limits import Limits
+from chairlift.core.memory.pages import Pages
 from chairlift.core.policy import Admission, MemoryView
 from chairlift.core.request import Progress
 from chairlift.core.scheduling.predictor import LengthPredictor
-from chairlift.core.windows import Windows
 from fakes.request_views import running_view, view
 from fakes.requests import make_request, make_samples
 from fakes.worlds.draws import random_world
@@ -19,7 +19,7 @@ from fakes.worlds.world import World
 
 
 def memory(num_free: int, *running: Progress, block_size: int = 1) -> MemoryView:
-    return MemoryView(num_free, block_size, running, Windows(0, 0, block_size, 8))
+    return MemoryView(num_free, block_size, running, Pages(block_size))
 
 
 def fits(rule: Admission, candidate: Progress, num_new: int, memory: MemoryView) -> bool:

@@ -10,6 +10,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Preempted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.packed import packed
 from chairlift.core.plan import Sampled, StepPlan, StepResult
 from chairlift.core.policies.fair_share import FairShare
@@ -17,7 +18,6 @@ from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.policy import Policy, RequestView
 from chairlift.core.request import FinishReason, Request, State
 from chairlift.core.scheduling.invariants import check
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.score import TokenScore
 from fakes.requests import make_request, make_samples

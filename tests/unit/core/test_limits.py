@@ -4,6 +4,7 @@ import pytest
 
 from chairlift.core.errors import ContextFull, InvalidConfig, InvalidRequest
 from chairlift.core.limits import Limits, num_offered, output_room
+from chairlift.core.memory.pages import Group
 from chairlift.core.params import SamplingParams
 
 LIMITS = Limits(vocab_size=100, max_model_len=32, block_size=4, num_blocks=6, max_running=2, max_step_tokens=8)
@@ -89,4 +90,4 @@ def test_a_search_that_can_never_be_carried_out_is_refused() -> None:
 def test_requests_of_full_length_are_counted_with_and_without_windows() -> None:
     assert replace(LIMITS, num_blocks=20).num_full_length == 2.5
     # Eight pages of the layers that see all, and two of those with a window: the last block and the one before it.
-    assert replace(LIMITS, num_blocks=30, window=4, num_window_groups=1).num_full_length == 3.0
+    assert replace(LIMITS, num_blocks=30, groups=(Group("window", 1, 4),)).num_full_length == 3.0

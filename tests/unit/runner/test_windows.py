@@ -6,8 +6,8 @@ import torch
 
 from chairlift.core.events import Forked, Preempted
 from chairlift.core.ids import BlockId
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.plan import BlockCopy
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.models.kv_groups import kv_groups
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.model import Model
@@ -75,7 +75,7 @@ def test_layers_at_one_place_share_their_tensors() -> None:
 @pytest.mark.parametrize("kinds", ["FFF", "www", "F"])
 def test_layers_that_are_all_alike_are_one_group(kinds: str) -> None:
     groups = kv_groups(windowed(kinds))
-    assert groups.num_window_groups == groups.window == 0
+    assert groups.num_others == groups.window == 0
     assert groups.places == tuple(range(len(kinds)))
 
 

@@ -210,7 +210,7 @@ def request(
 
 def chunk(tokens: list[int], start: int, count: int, blocks: list[int], of: Request, is_sampled: bool = True) -> Chunk:
     table = [BlockId(block) for block in blocks]
-    return Chunk(of, start, count, tokens, len(tokens), table, len(table), (of,) if is_sampled else ())
+    return Chunk(of, start, count, tokens, len(tokens), (table,), len(table), (of,) if is_sampled else ())
 
 
 def step(chunks: list[Chunk], number: int = 0) -> StepPlan:

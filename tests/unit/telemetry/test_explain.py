@@ -8,8 +8,8 @@ import pytest
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import LongestFirst
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.telemetry.breakdown import break_down, slowest
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.lines import Add

@@ -105,7 +105,7 @@ def test_digests_differ_where_plans_differ(tmp_path: Path) -> None:
 
 def test_digests_differ_where_drafts_differ() -> None:
     request = make_request(1, range(9), 3)
-    chunks = [Chunk(request, 8, 2, request.prompt, 9, (), 0, (request,), drafts) for drafts in ((1,), (2,), ())]
+    chunks = [Chunk(request, 8, 2, request.prompt, 9, ((),), 0, (request,), drafts) for drafts in ((1,), (2,), ())]
     assert len({digest(StepPlan(1, (chunk,), (), 2, 0)) for chunk in chunks}) == 3
 
 

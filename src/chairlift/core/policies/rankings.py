@@ -4,8 +4,9 @@ from abc import abstractmethod
 from collections.abc import Iterable
 
 from chairlift.core.ids import RequestId
+from chairlift.core.memory.preemption import Rank
 from chairlift.core.policy import Policy, RequestView
-from chairlift.core.scheduling.queue import Rank, RankedQueue
+from chairlift.core.scheduling.queue import RankedQueue
 
 MEASURES = ("output", "prompt", "total")
 

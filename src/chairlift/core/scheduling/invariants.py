@@ -1,13 +1,11 @@
 """What always holds between steps, as a function that raises AssertionError; tests call it after every step."""
 
-from chairlift.core.request import Progress, State
+from chairlift.core.request import State
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.core.windows import Windows
 
 
 def check(scheduler: Scheduler) -> None:
     live, limits, size = scheduler.live, scheduler.limits, scheduler.pool.block_size
-    windows = limits.windows
     scheduler.tables.check(list(live.values()))
     scheduler.check_slots()
     assert len(scheduler.running) <= limits.max_running, "more requests run than may"
@@ -28,25 +26,10 @@ def check(scheduler: Scheduler) -> None:
             num_drafts = limits.max_drafts if progress.awaits_result else 0
             num_needed = -(-(progress.num_known + num_drafts) // size)
             assert len(progress.blocks) <= num_needed, f"{name}: holds blocks it does not need"
-            _check_window(progress, windows, name)
+            for kind in scheduler.tables.kinds:
+                kind.check(progress, name)
         else:
-            is_empty = not progress.blocks and not progress.window_blocks
+            is_empty = not progress.blocks and not progress.held
             assert is_empty and progress.num_computed == 0, f"{name}: holds blocks while it does not run"
-            num_saved = windows.num_saved_pages(progress.num_saved)
+            num_saved = limits.pages.num_saved(progress.num_saved)
             assert len(progress.host_blocks) == num_saved, f"{name}: saved tokens do not fit"
-
-
-def _check_window(progress: Progress, windows: Windows, name: str) -> None:
-    """The pages of layers with windows."""
-    num_listed, rest = divmod(len(progress.window_blocks), windows.num_groups or 1)
-    num_all = len(progress.blocks) * (windows.num_groups > 0)
-    assert rest == 0 and num_listed <= num_all, f"{name}: other pages in windows than blocks"
-    if windows.num_groups:
-        num_computed, num_held = progress.num_computed, num_listed - progress.num_behind
-        assert progress.num_behind <= windows.num_behind(num_computed), f"{name}: released what its next token sees"
-        assert num_computed <= num_listed * windows.block_size, f"{name}: computed past the pages of windows"
-        is_decoding = progress.num_known - num_computed <= 1
-        assert not is_decoding or num_listed == num_all, f"{name}: decodes without pages of windows"
-        # A prompt's pages go when the plan after its last is made; shared ones may come on top.
-        most = windows.num_in_prompt + windows.num_seen + 1
-        assert num_held <= most, f"{name}: holds pages behind its window"

@@ -39,8 +39,8 @@ class Planner:
         self._limits = running_set.limits
         self._tables = running_set.tables
         self._pool = running_set.tables.pool
-        self._window_tables = running_set.tables.window_tables
-        self._per_block = running_set.limits.windows.pages_per_block
+        self._has_kinds = bool(running_set.tables.kinds)
+        self._per_block = running_set.limits.pages.per_block
 
     def plan(self, now: float) -> StepPlan | None:
         self._tables.begin()
@@ -114,8 +114,8 @@ class Planner:
                     progress.has_shared_tail and counts[progress.blocks[-1]] > 1
                 ):
                     num_growing += per_block
-                    if per_block > 1:
-                        self._window_tables.let_go(progress, computed)
+                    if self._has_kinds:
+                        self._tables.let_go(progress, computed)
             else:
                 prompts.append(progress)
         return Runnable(decodes, prompts, num_growing)
@@ -143,9 +143,7 @@ class Planner:
         return self._seal(chunks, self.budget.num_tokens - budget, num_decodes, num_drafting, now)
 
     def _seal(self, chunks: list[Chunk], num_tokens: int, num_decodes: int, num_drafting: int, now: float) -> StepPlan:
-        running = self._running_set.running
-        tables = [running[chunk.request.id].window_blocks for chunk in chunks] if self._per_block > 1 else []
-        plan = self._tables.seal(chunks, num_tokens, num_decodes, num_drafting, tables)
+        plan = self._tables.seal(chunks, num_tokens, num_decodes, num_drafting)
         if not self._running_set.slots.is_empty:
             adapters, loads = self._running_set.slots.of_plan(chunks)
             plan = plan._replace(adapters=adapters, loads=loads)
@@ -172,9 +170,10 @@ class Planner:
                 self._add_chunk(progress, 1, chunks, now)
                 continue
             # The common case, spelled out for speed: one token of a request that is one behind.
-            tokens, blocks = progress.tokens, progress.blocks
+            tokens, tables = progress.tokens, progress.tables
+            num_blocks = len(progress.blocks)
             chunks.append(
-                _new(Chunk, (progress.request, start, 1, tokens, len(tokens), blocks, len(blocks), progress.alone, ()))
+                _new(Chunk, (progress.request, start, 1, tokens, len(tokens), tables, num_blocks, progress.alone, ()))
             )
             progress.num_computed = start + 1
             progress.num_pending += 1
@@ -236,8 +235,8 @@ class Planner:
         """Plan as many of the next known tokens as the budget and the pages of windows allow; their number."""
         start, known = progress.num_computed, progress.num_known
         count = min(budget, known - start)
-        if self._per_block > 1:
-            count = self._window_tables.reach(progress, count)
+        if self._has_kinds:
+            count = self._tables.reach(progress, count)
             if count == 0:
                 return 0
         progress.num_computed += count
@@ -248,8 +247,8 @@ class Planner:
         if self._rules.is_serving:
             num_prompt = max(0, min(count, len(progress.request.prompt) - start))
             self._rules.served(progress, num_prompt, len(samples), now)
-        tokens, blocks = progress.tokens, progress.blocks
-        chunks.append(Chunk(progress.request, start, count, tokens, len(tokens), blocks, len(blocks), samples))
+        tokens, tables, num_blocks = progress.tokens, progress.tables, len(progress.blocks)
+        chunks.append(Chunk(progress.request, start, count, tokens, len(tokens), tables, num_blocks, samples))
         return count
 
 

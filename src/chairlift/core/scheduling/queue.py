@@ -3,8 +3,7 @@
 import heapq
 
 from chairlift.core.ids import RequestId
-
-Rank = tuple[float, ...]
+from chairlift.core.memory.preemption import Rank
 
 
 class RankedQueue:

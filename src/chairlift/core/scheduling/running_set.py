@@ -12,13 +12,13 @@ from itertools import chain
 from chairlift.core.events import Admitted, Event, Exported, Finished, Forked, Preempted
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.tables import Tables
 from chairlift.core.plan import StepPlan
 from chairlift.core.policy import MemoryView, RequestView
 from chairlift.core.request import FinishReason, Progress, Request, State
 from chairlift.core.scheduling.adapter_slots import AdapterSlots
 from chairlift.core.scheduling.guard import Guard
 from chairlift.core.scheduling.queue import RankedQueue
-from chairlift.core.scheduling.tables import Tables
 
 
 class RunningSet:
@@ -134,7 +134,7 @@ class RunningSet:
         if num_new > pool.num_free:
             return None
         if self.running and not is_urgent:
-            memory = MemoryView(pool.num_free, pool.block_size, self.running.values(), self.tables.windows)
+            memory = MemoryView(pool.num_free, pool.block_size, self.running.values(), self.tables.pages)
             if not self.rules.fits(progress, num_new, memory):
                 return None
         else:

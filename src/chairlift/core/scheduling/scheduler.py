@@ -15,6 +15,9 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Event, Queued, RuleFailed, Shrunk
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.pool import BlockPool
+from chairlift.core.memory.preemption import Preemption
+from chairlift.core.memory.tables import Tables
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policy import Admission, Policy, Prefill, Service
 from chairlift.core.ports import Drafter
@@ -24,13 +27,10 @@ from chairlift.core.routing.news import PrefixNews
 from chairlift.core.scheduling.beams import Beams
 from chairlift.core.scheduling.guard import Guard
 from chairlift.core.scheduling.planner import Planner
-from chairlift.core.scheduling.pool import BlockPool
 from chairlift.core.scheduling.predictor import LengthPredictor
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.results import Results
 from chairlift.core.scheduling.running_set import RunningSet
 from chairlift.core.scheduling.steady import SteadySteps
-from chairlift.core.scheduling.tables import Tables
 
 _NO_REQUEST = RequestId(0)
 

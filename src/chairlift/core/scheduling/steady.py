@@ -10,10 +10,10 @@ ones.
     request a   .    .    P    G    .     G: takes a block before the step, P: publishes one after it
     request b   G    .    .    .    E     E: has its last token; the steps end here
 
-Where layers have windows, all that take blocks in a step release the pages behind their windows first.
+Where layers do not keep all tokens, all that take blocks in a step release what no coming token sees first.
 
 What is not steady is stepped: prompts, waiting and preempted requests, searches, samples that share a block, drafts,
-blocks or time that run out, windows that pass a shared page, and rules that do not say `skips_steady`.
+blocks or time that run out, a shared page that is let go, and rules that do not say `skips_steady`.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class SteadySteps:
         self._results = results
         self._tables = running_set.tables
         self._pool = running_set.tables.pool
-        self._windows = running_set.tables.windows
+        self._pages = running_set.tables.pages
 
     def find(self, token: int, most: int) -> Steady | None:
         """The steady steps from here, `most` at most, if each samples this token; None where the next is not steady."""
@@ -85,14 +85,14 @@ class SteadySteps:
             context += num_computed
             if progress.limit - num_known < num_steps:
                 num_steps = progress.limit - num_known
-        if self._windows.num_groups:
-            num_steps = min([self._num_unshared(progress, num_steps) for progress in decodes])
+        for kind in self._tables.kinds:
+            num_steps = min([kind.num_unshared(progress, num_steps) for progress in decodes])
         num_steps = self._num_untold(decodes, self._num_with_blocks(decodes, num_steps))
         return Steady(decodes, context, num_steps, running_set.next_expiry) if num_steps > 0 else None
 
     def _num_with_blocks(self, decodes: list[Progress], num_steps: int) -> int:
-        """Steps before the first that would preempt, if windows released nothing."""
-        num_free = self._pool.num_free // self._windows.pages_per_block
+        """Steps before the first that would preempt, if nothing were released."""
+        num_free = self._pool.num_free // self._pages.per_block
         if len(decodes) * (1 + num_steps // self._pool.block_size) <= num_free:
             return num_steps
         growing = self._growing(decodes, num_steps)
@@ -107,19 +107,9 @@ class SteadySteps:
             span = news.span
             num_steps = min(num_steps, min([span - progress.num_computed % span for progress in decodes]))
         growing = self._growing(decodes, num_steps)
-        per_block = self._windows.pages_per_block
+        per_block = self._pages.per_block
         num_silent = self._pool.num_silent(len(growing) * per_block) // per_block
         return num_steps if num_silent == len(growing) else growing[num_silent] + 1
-
-    def _num_unshared(self, progress: Progress, num_steps: int) -> int:
-        """Steps before the first that releases a page that another table lists."""
-        windows, counts, num_computed = self._windows, self._pool.counts, progress.num_computed
-        num, size = windows.num_groups, windows.block_size
-        for block in range(progress.num_behind, windows.num_behind(num_computed + num_steps)):
-            if any(counts[page] > 1 for page in progress.window_blocks[block * num : (block + 1) * num]):
-                first = -(-((block + 1) * size + windows.size - 1) // size) * size  # it takes a block then
-                return min(num_steps, max(0, first - num_computed))
-        return num_steps
 
     def _growing(self, decodes: list[Progress], num_steps: int) -> list[int]:
         """The step of each block taken."""
@@ -153,27 +143,26 @@ class SteadySteps:
                 self._tables.publish(progress, progress.num_published + 1)
             else:
                 num_free = pool.num_free
-                self._tables.window_tables.let_go(progress, len(progress.blocks) * pool.block_size)
+                self._tables.let_go(progress, len(progress.blocks) * pool.block_size)
                 released += [step] * (pool.num_free - num_free)
         self._tables.skip(count)
         self._planner.skip(begin, times)
         self._tell_rules(decodes, count, times[-1])
         for progress in ending:
             self._results.end(progress, token, times[-1])
-        per_block = self._windows.pages_per_block
+        per_block = self._pages.per_block
         taken = [step for step, kind, _ in moves if kind == _GROW for _ in range(per_block)]
         return Skipped(going_on, [each.request.id for each in ending], times, num_held, taken, released, num_shared)
 
     def _moves(self, decodes: list[Progress], num_steps: int) -> list[Move]:
         size, has_index = self._pool.block_size, self._pool.has_prefix_index
-        has_windows = self._windows.num_groups > 0
         moves: list[Move] = []
         for place, progress in enumerate(decodes):
             num_computed = progress.num_computed
             step = len(progress.blocks) * size - num_computed
             while step < num_steps:
                 moves.append((step, _GROW, place))
-                if has_windows:
+                if self._tables.kinds:
                     moves.append((step, _LET_GO, place))
                 step += size
             if has_index:

@@ -15,8 +15,8 @@ from chairlift.config.fields import Fields
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
+from chairlift.core.memory.pages import Group, pages_of
 from chairlift.core.moving import FIRST_BYTES_PER_S
-from chairlift.core.windows import Windows
 from chairlift.lab.sim.cost import CostModel
 from chairlift.lab.sim.frontends import Frontends
 
@@ -39,12 +39,10 @@ class Profile:
     max_model_len: int
     max_running: int  # limits of a run that asks for none: those that it was calibrated with
     max_step_tokens: int
-    kv_token_bytes: int  # in a block; where layers have windows, of one group of them
+    kv_token_bytes: int  # in a block; where layers form groups, of one of them
     kv_memory: int  # bytes
     cost: CostModel
-    # Of layers that release what lies behind their windows, as in `Limits`.
-    window: int = 0
-    num_window_groups: int = 0
+    groups: tuple[Group, ...] = ()  # as in `Limits`
     depth: int = 1  # plans that its runner takes before the first is collected
     # Outside the steps: a request over HTTP reaches the scheduler, and its first token the client, so much later.
     arrival_s: float = 0.0
@@ -65,8 +63,8 @@ class Profile:
         if num_blocks is None:
             # More than all running requests at full length can never be used.
             num_blocks = (settings.kv_memory or self.kv_memory) // (size * self.kv_token_bytes)
-            windows = Windows(self.window, self.num_window_groups, size, max_step)
-            num_blocks = min(num_blocks, running * windows.num_prompt_pages(max_len))
+            pages = pages_of(size, max_step, self.groups)
+            num_blocks = min(num_blocks, running * pages.num_in_prompt(max_len))
         return Limits(
             vocab_size=self.vocab_size,
             max_model_len=max_len,
@@ -75,8 +73,7 @@ class Profile:
             max_running=running,
             max_step_tokens=max_step,
             max_step_prompts=settings.max_step_prompts,
-            window=self.window,
-            num_window_groups=self.num_window_groups,
+            groups=self.groups,
         )
 
     def make_frontends(self, seed: int) -> Frontends:
@@ -125,8 +122,7 @@ def parse_profile(text: str, origin: str) -> Profile:
         **facts | {key: known.size(key) for key in _SIZES},
         kv_memory=round(known.positive("kv_memory")),
         cost=_cost(Fields(f"profile {origin}: cost", cost)),
-        window=round(known.number("window", 0.0)),
-        num_window_groups=round(known.number("num_window_groups", 0.0)),
+        groups=_groups(known),
         depth=known.size("depth", 1),
         arrival_s=known.number("arrival_s", 0.0),
         arrival_token_s=known.number("arrival_token_s", 0.0),
@@ -155,6 +151,18 @@ def _text(known: Fields, key: str) -> str:
     if not isinstance(value, str) or not value:
         raise known.bad(key, "must be text")
     return value
+
+
+def _groups(known: Fields) -> tuple[Group, ...]:
+    if known.values.get("window"):
+        raise known.bad("window", "is of an older version; calibrate again")
+    groups = known.values.get("groups", [])
+    try:
+        found = tuple(Group(*group) for group in groups)
+        pages_of(1, 1, found)
+    except (TypeError, InvalidConfig) as error:
+        raise known.bad("groups", f"must be a list of [kind, num_pages, reach]: {error}") from error
+    return found
 
 
 def _cost(known: Fields) -> CostModel:

@@ -6,9 +6,9 @@ from chairlift.config.options.rules import make_router
 from chairlift.config.scheduler import Rules, make_scheduler
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.moving import MovePrice, host_blocks_of, host_blocks_to_move
 from chairlift.core.routing.roster import Roles
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.lab.sim.fleet.changes import NO_CHANGES, Changes
 from chairlift.lab.sim.fleet.moves import NO_SPLIT, Split
 from chairlift.lab.sim.fleet.run import ReplicaRun
@@ -52,7 +52,7 @@ def _split(settings: Settings, profile: Profile, limits: Limits) -> Split:
     if settings.roles is None:
         return NO_SPLIT
     block_bytes = limits.block_size * profile.kv_token_bytes
-    price = MovePrice(block_bytes, limits.windows, profile.copied_per_s, profile.fetched_per_s)
+    price = MovePrice(block_bytes, limits.pages, profile.copied_per_s, profile.fetched_per_s)
     return Split(Roles(settings.replica_roles), price)
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from chairlift.config.settings import Settings
+from chairlift.core.memory.preemption import MODES
 from chairlift.core.policies.known import ADMISSIONS
 from chairlift.core.routing.rules import ROUTERS
-from chairlift.core.scheduling.preemption import MODES
 from chairlift.lab.sim.profile import Profile
 from chairlift.lab.workload.item import Item
 

@@ -12,7 +12,7 @@ from chairlift.build import ResolvedModel, load, make_engine, rules_of
 from chairlift.config.scheduler import Rules
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.memory.preemption import Preemption
 from chairlift.lab.verify.adapters import listed, names_of
 from chairlift.lab.verify.cases import Case, Numbers, Prompt, fitted, prompts_of, random_prompts, requests_of
 from chairlift.lab.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
@@ -156,10 +156,10 @@ def with_room(settings: Settings, config: ModelConfig, cases: Sequence[Case]) ->
     num_blocks = settings.num_blocks
     if num_blocks is None and settings.kv_memory is None:
         # The cases, and neighbours with prompts of two steps in all.
-        windows = limits.windows
-        own = sum(case.params.n * windows.num_prompt_pages(len(case.prompt) + num_tokens) for case in cases)
+        pages = limits.pages
+        own = sum(case.params.n * pages.num_in_prompt(len(case.prompt) + num_tokens) for case in cases)
         others = -(-(2 * limits.max_step_tokens + batch * (num_tokens + size + 4)) // size)
-        num_blocks = own + others * windows.pages_per_block
+        num_blocks = own + others * pages.per_block
     block_bytes = kv_bytes_per_block(config, size, torch.float32)  # the widest type
     host_memory = settings.host_memory or _HOST_BLOCKS * block_bytes
     return replace(settings, max_running=batch, num_blocks=num_blocks, preemption="swap", host_memory=host_memory)

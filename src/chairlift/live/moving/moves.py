@@ -70,7 +70,7 @@ class Moves:
         self._shelf = shelf
         self._fetcher = fetcher or Fetcher(shelf.folder)
         self._address = address
-        self._price = MovePrice(host.block_bytes, engine.scheduler.limits.windows)
+        self._price = MovePrice(host.block_bytes, engine.scheduler.limits.pages)
         self._leaving: dict[RequestId, _Leaving] = {}
         self._arriving: dict[RequestId, Future[None]] = {}
         self._num_failed, self._told = 0, -_TELL_S
@@ -87,12 +87,12 @@ class Moves:
 
     def accepts(self, ticket: Ticket, tokens: Sequence[int]) -> bool:
         """Whether a ticket belongs to these known tokens, and its piece can be read here; a line says if not."""
-        windows, num_tokens = self._engine.scheduler.limits.windows, ticket.num_tokens
+        pages, num_tokens = self._engine.scheduler.limits.pages, ticket.num_tokens
         if ticket.layout != self.layout:
             self._tell("they are of another model, layout or fingerprint")
         elif not 0 < num_tokens < len(tokens) or ticket.tokens != hash_tokens(tokens[:num_tokens]):
             self._tell("they are of other tokens")
-        elif ticket.num_bytes != windows.num_saved_pages(num_tokens) * self._host.block_bytes:
+        elif ticket.num_bytes != pages.num_saved(num_tokens) * self._host.block_bytes:
             self._tell("they have another size")
         else:
             return True

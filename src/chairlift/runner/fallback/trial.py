@@ -64,7 +64,7 @@ def _plan(texts: list[list[int]], done: list[int], counts: Sequence[int]) -> Ste
         if count:
             blocks = [BlockId(_NUM_BLOCKS - 1 - len(texts) * i - index) for i in range(-(-len(text) // _BLOCK))]
             request = Request(id=RequestId(index), prompt=tuple(text), params=SamplingParams(), max_output=1, seed=0)
-            chunks.append(Chunk(request, start, count, text, len(text), blocks, len(blocks), (request,)))
+            chunks.append(Chunk(request, start, count, text, len(text), (blocks,), len(blocks), (request,)))
     return StepPlan(0, tuple(chunks), (), sum(counts), 0)
 
 

@@ -54,7 +54,7 @@ def _graph_bytes(config: ModelConfig, limits: Limits) -> int:
 
 def _kept_bytes(config: ModelConfig, limits: Limits) -> int:
     """Held by the runner all the time."""
-    width, num_groups = -(-limits.max_model_len // limits.block_size), limits.num_window_groups
+    width, num_groups = -(-limits.max_model_len // limits.block_size), limits.pages.per_block - 1
     tables = 4 * (2 * limits.max_running + 16) * width * (1 + num_groups)
     most = max(limits.max_step_tokens, ladder(limits)[-1])
     words = (NUM_COLUMNS + num_groups) * most + TILE_WIDTH * max(most, max_tiles(most))

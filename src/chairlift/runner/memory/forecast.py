@@ -62,7 +62,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
         raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
     limits = limits_without_pool(settings, config, where, memory=device.total)
-    groups = kv_groups(config, limits.window > 0)
+    groups = kv_groups(config, bool(limits.groups))
     fast = pick_kernels(settings.kernels, where, dtype, config) if device.kind == "cpu" else "triton"
     is_fp8 = settings.kv_dtype == "fp8"
     kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)

@@ -31,8 +31,6 @@ def limits_without_pool(
     can release what lies behind windows. memory: of a GPU that is elsewhere."""
     max_running = settings.max_running or _max_running(settings, device, memory)
     max_model_len = _max_model_len(settings, config)
-    groups = kv_groups(config, can_group)
-    has_windows = 0 < groups.window < max_model_len  # else nothing is ever behind one
     return Limits(
         vocab_size=config.vocab_size,
         max_model_len=max_model_len,
@@ -41,8 +39,7 @@ def limits_without_pool(
         max_running=max_running,
         max_step_tokens=settings.max_step_tokens or max(_MAX_STEP_TOKENS[device.type], max_running),
         max_step_prompts=settings.max_step_prompts,
-        window=groups.window * has_windows,
-        num_window_groups=groups.num_window_groups * has_windows,
+        groups=kv_groups(config, can_group).beside(max_model_len),
         num_adapter_slots=settings.max_loras if settings.has_adapters else 0,
     )
 
@@ -62,7 +59,7 @@ def with_pool(
     they hold. `free`: bytes beside the weights."""
     if settings.num_blocks is not None:
         return _within_pool(replace(limits, num_blocks=settings.num_blocks), settings)
-    full_length = limits.windows.num_prompt_pages(limits.max_model_len)
+    full_length = limits.pages.num_in_prompt(limits.max_model_len)
     if settings.kv_memory is not None or num_measured is None:
         kv_bytes = settings.kv_memory or _free_part(source, free, full_length * block_bytes)
         if kv_bytes < block_bytes:
@@ -111,8 +108,8 @@ def _within_pool(limits: Limits, settings: Settings) -> Limits:
         return limits
     if limits.max_pool_tokens == 0:
         raise InvalidConfig(
-            f"num_blocks {limits.num_blocks} hold no token: with the model's windows one takes "
-            f"{limits.windows.pages_per_block} blocks; raise --num-blocks, --kv-memory or, on a GPU, --memory"
+            f"num_blocks {limits.num_blocks} hold no token: of this model one takes "
+            f"{limits.pages.per_block} blocks; raise --num-blocks, --kv-memory or, on a GPU, --memory"
         )
     if settings.max_model_len is not None and not settings.compat.can_clip_max_model_len:
         raise InvalidConfig(

@@ -11,6 +11,7 @@ import numpy as np
 from mindspore import Parameter, ops
 from numpy.typing import DTypeLike, NDArray
 
+from chairlift.core.memory.pages import Kind
 from chairlift.runner.kv_cache import Moves
 from chairlift.runner.mindspore.weight import put
 
@@ -24,7 +25,7 @@ class MindSporeCache:
     ) -> None:  # fmt: skip
         """shapes: of each layer's keys, and of its values."""
         self.block_size = block_size
-        self.num_window_groups = self.window = 0  # every layer keeps all tokens
+        self.kinds: Sequence[Kind] = ()  # every layer keeps all tokens
         self.keys = [_zeros(shape, dtype) for shape in shapes]
         self.values = [_zeros(shape, dtype) for shape in shapes]
         sizes = [shape[0] // num_blocks for shape in shapes] * 2  # rows of a block

@@ -124,14 +124,14 @@ class TapedDecoder:
 def _room_for(batch: Batch, width: int) -> Batch:
     """As large, with the longest tables that there are."""
     room: dict[str, Any] = {name: torch.empty_like(getattr(batch, name)) for name in _COPIED}
-    windows = tuple(_room_for(view, width) for view in batch.windows)
+    views = tuple(_room_for(view, width) for view in batch.views)
     tables = torch.zeros((len(batch.contexts), width), dtype=torch.int32)
-    return replace(batch, **room, tables=tables, windows=windows)
+    return replace(batch, **room, tables=tables, views=views)
 
 
 def _copy(batch: Batch, to: Batch) -> None:
     for name in _COPIED:
         getattr(to, name).copy_(getattr(batch, name))
     to.tables[:, : batch.tables.shape[1]] = batch.tables
-    for view, own in zip(batch.windows, to.windows, strict=True):
+    for view, own in zip(batch.views, to.views, strict=True):
         _copy(view, own)

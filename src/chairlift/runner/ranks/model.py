@@ -18,7 +18,7 @@ class RankedCache:
         """part: of this rank."""
         self.part = part
         self.block_size = part.block_size
-        self.num_window_groups, self.window = part.num_window_groups, part.window
+        self.kinds = part.kinds
         self._orders = orders
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:

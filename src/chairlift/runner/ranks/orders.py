@@ -49,7 +49,7 @@ class Compute(msgspec.Struct, array_like=True, tag=2):
     num_decodes: int
     max_context: int
     logit_rows: bytes | None
-    windows: list[tuple[bytes, bytes]]  # slots and tables of each group of layers with a window
+    views: list[tuple[bytes, bytes]]  # slots and tables of each group of layers with a window
 
 
 class Head(msgspec.Struct, array_like=True, tag=3):
@@ -120,8 +120,8 @@ def received(pipe: Connection) -> Iterator[Order]:
 def compute(batch: Batch) -> Compute:
     arrays = [_bytes(getattr(batch, name)) for name in _ARRAYS]
     rows = None if batch.logit_rows is None else _bytes(batch.logit_rows)
-    windows = [(_bytes(view.slots), _bytes(view.tables)) for view in batch.windows]
-    return Compute(arrays, batch.num_decodes, batch.max_context, rows, windows)
+    views = [(_bytes(view.slots), _bytes(view.tables)) for view in batch.views]
+    return Compute(arrays, batch.num_decodes, batch.max_context, rows, views)
 
 
 def batch_of(order: Compute, device: torch.device) -> Batch:
@@ -134,9 +134,9 @@ def batch_of(order: Compute, device: torch.device) -> Batch:
     batch = Batch(**arrays, num_decodes=order.num_decodes, max_context=order.max_context, logit_rows=rows)
     views = (
         replace(batch, slots=put(slots, is_wide=True), tables=put(tables, is_wide=False).view(len(batch.contexts), -1))
-        for slots, tables in order.windows
+        for slots, tables in order.views
     )
-    return replace(batch, windows=tuple(views)) if order.windows else batch
+    return replace(batch, views=tuple(views)) if order.views else batch
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -112,7 +112,7 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
         kernels=kernels,
         flash=flash,
         limits=limits,
-        kv_groups=kv_groups(config, limits.window > 0),
+        kv_groups=kv_groups(config, bool(limits.groups)),
         ops=ops,
         weight_format=pick_weight_format(quantize, kernels, dtype, config, ops),
     )

@@ -5,6 +5,7 @@ They write to the first blocks, so they must run before any request, or on a cac
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count, islice
 
 from chairlift.core.attributes import Attributes
 from chairlift.core.ids import BlockId, RequestId
@@ -25,20 +26,20 @@ def synthetic_step(
 ) -> StepPlan:  # fmt: skip
     """Each request computes (start, count) tokens and samples one. All write to the same first blocks, repeatedly where
     the pool is shorter than a request. `stride`: between the ids of neighbouring tokens."""
-    longest = max(start + count for start, count in spans)
+    longest = max(start + num for start, num in spans)
     tokens = tuple(position * stride % limits.vocab_size for position in range(longest))
-    num_all, num_groups = -(-longest // limits.block_size), limits.num_window_groups
-    pages = [BlockId(page % limits.num_blocks) for page in range(num_all * (1 + num_groups))]
-    blocks, window_blocks = pages[:num_all], pages[num_all:]
+    num_all = -(-longest // limits.block_size)
+    pages = (BlockId(page % limits.num_blocks) for page in count())
+    blocks = list(islice(pages, num_all))
+    beside = [list(islice(pages, num_all * kind.per_block)) for kind in limits.pages.kinds]
     chunks = []
-    for index, (start, count) in enumerate(spans):
-        end = start + count
+    for index, (start, num) in enumerate(spans):
+        end = start + num
         own = blocks[: -(-end // limits.block_size)]
         params = kinds[index % len(kinds)]
         request = Request(id=RequestId(-1 - index), prompt=tokens[:end], params=params, max_output=1, seed=0)
-        chunks.append(Chunk(request, start, count, tokens, end, own, len(own), (request,)))
-    tables = (window_blocks,) * len(chunks) if num_groups else ()
-    return StepPlan(0, tuple(chunks), (), sum(count for _, count in spans), num_decodes, window_tables=tables)
+        chunks.append(Chunk(request, start, num, tokens, end, (own, *beside), len(own), (request,)))
+    return StepPlan(0, tuple(chunks), (), sum(num for _, num in spans), num_decodes)
 
 
 def with_adapter(plan: StepPlan) -> StepPlan:

@@ -11,17 +11,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from chairlift.core.ids import RequestId
+from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.memory.pages import Kind
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.ops import Batch
 
 
 def batch_of(
-    plan: StepPlan, block_size: int, previous: Mapping[RequestId, int], device: torch.device, window: int = 0,
-    num_window_groups: int = 0,
+    plan: StepPlan, block_size: int, previous: Mapping[RequestId, int], device: torch.device,
+    kinds: Sequence[Kind] = (),
 ) -> Batch:  # fmt: skip
-    """`previous`: tokens of the step before, which were not known when the plan was made. `window`: of so many groups
-    of layers, with block tables of their own."""
+    """`previous`: tokens of the step before, which were not known when the plan was made. `kinds`: of layers with
+    tables of their own."""
     chunks = plan.chunks
     counts = np.fromiter((chunk.count for chunk in chunks), np.int64, len(chunks))
     firsts = np.fromiter((chunk.start for chunk in chunks), np.int64, len(chunks))
@@ -63,13 +64,14 @@ def batch_of(
         logit_rows=put(logit_rows, torch.int64) if len(logit_rows) < starts[-1] else None,
         adapters=adapters,
     )
-    if not num_window_groups:
+    if not kinds:
         return batch
     views = [
         replace(batch, slots=slots(own), tables=torch.from_numpy(own).to(device))
-        for own in _window_tables(plan, block_size, window, num_window_groups)
+        for place, kind in enumerate(kinds, 1)
+        for own in _tables_of(kind, [chunk.tables[place] for chunk in chunks], chunks)
     ]
-    return replace(batch, windows=tuple(views))
+    return replace(batch, views=tuple(views))
 
 
 def known_tokens(chunk: Chunk, previous: Mapping[RequestId, int]) -> Sequence[int]:
@@ -100,11 +102,12 @@ def _tables(chunks: tuple[Chunk, ...]) -> NDArray[np.int32]:
     return tables
 
 
-def _window_tables(plan: StepPlan, size: int, window: int, num: int) -> NDArray[np.int32]:
+def _tables_of(kind: Kind, listed: Sequence[Sequence[BlockId]], chunks: Sequence[Chunk]) -> NDArray[np.int32]:
     """[groups, R, W]: of the pages that each chunk reads or writes; elsewhere 0."""
-    width = max(-(-(chunk.start + chunk.count) // size) for chunk in plan.chunks)
-    tables = np.zeros((num, len(plan.chunks), width), np.int32)
-    for row, (chunk, pages) in enumerate(zip(plan.chunks, plan.window_tables, strict=True)):
-        low, high = max(0, chunk.start - window + 1) // size, -(-(chunk.start + chunk.count) // size)
+    num, size = kind.num_pages, kind.block_size
+    width = max(-(-(chunk.start + chunk.count) // size) for chunk in chunks)
+    tables = np.zeros((num, len(chunks), width), np.int32)
+    for row, (chunk, pages) in enumerate(zip(chunks, listed, strict=True)):
+        low, high = kind.num_behind(chunk.start), -(-(chunk.start + chunk.count) // size)
         tables[:, row, low:high] = np.array(pages[low * num : high * num], np.int32).reshape(-1, num).T
     return tables

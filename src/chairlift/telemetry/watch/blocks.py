@@ -10,7 +10,7 @@ Exact counts are in the ticks.
 import msgspec
 
 from chairlift.core.ids import BlockId
-from chairlift.core.scheduling.pool import BlockPool
+from chairlift.core.memory.pool import BlockPool
 
 MAX_CELLS = 480
 MAX_LOOKS = 1920

@@ -5,10 +5,10 @@ import pytest
 from chairlift.core.events import Admitted, Finished, Forked, Preempted, PromptScored, Shrunk, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import FinishReason
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from fakes.requests import make_request, make_samples, make_search
 from fakes.worlds.faults import failing, full

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import Fcfs
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.lab.sim.cost import CostModel
 from chairlift.lab.sim.runner import TOKEN, SimRunner, VirtualClock

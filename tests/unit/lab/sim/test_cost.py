@@ -10,7 +10,7 @@ TABLE = ((1, 10.0), (4, 10.0), (8, 20.0))
 
 def chunk(start: int, count: int, num_samples: int = 1) -> Chunk:
     request = make_request(1, range(64))
-    return Chunk(request, start, count, request.prompt, 64, (), 0, (request,) * num_samples)
+    return Chunk(request, start, count, request.prompt, 64, ((),), 0, (request,) * num_samples)
 
 
 def test_a_shape_counts_what_a_plan_computes() -> None:

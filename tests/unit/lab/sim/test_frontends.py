@@ -65,7 +65,7 @@ def test_only_requests_on_their_way_are_kept() -> None:
 def test_requests_count_from_when_they_were_sent_in_one_engine_and_in_a_fleet_of_one() -> None:
     profile = replace(
         load_profile("h200-llama2-7b"), max_model_len=64, max_running=1, max_step_tokens=64, cost=SECOND, depth=1,
-        arrival_s=0.1, arrival_token_s=0.001, frontends=1, window=0, num_window_groups=0,
+        arrival_s=0.1, arrival_token_s=0.001, frontends=1, groups=(),
     )  # fmt: skip
     limits = profile.limits(Settings())
     items = [Item(prompt_tokens=count, output_tokens=1, arrival_s=0.0) for count in (9, 40, 3)]

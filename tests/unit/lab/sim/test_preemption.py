@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.memory.preemption import Preemption
 from chairlift.lab.sim.profile import Profile, load_profile
 from chairlift.lab.sim.run import run
 from chairlift.lab.workload.arrivals import parse_arrivals

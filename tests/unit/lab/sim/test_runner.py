@@ -10,7 +10,7 @@ SECOND = CostModel(linear=((1, 1.0), (2, 2.0)))
 
 def plan(step: int, num_rows: int = 1) -> StepPlan:
     request = make_request(1, [1])
-    return StepPlan(step, (Chunk(request, 0, num_rows, [1], 1, (), 0, (request,)),), (), num_rows, 1)
+    return StepPlan(step, (Chunk(request, 0, num_rows, [1], 1, ((),), 0, (request,)),), (), num_rows, 1)
 
 
 def test_time_passes_when_a_step_is_collected() -> None:
@@ -50,7 +50,7 @@ def test_there_is_a_token_for_every_sample() -> None:
 
 def test_drafts_are_right_as_often_as_told_up_to_the_first_that_is_not() -> None:
     request = make_request(1, [1])
-    chunk = Chunk(request, 0, 5, [1], 1, (), 0, (request,), (0,) * 4)
+    chunk = Chunk(request, 0, 5, [1], 1, ((),), 0, (request,), (0,) * 4)
     counts = []
     for acceptance in (0.0, 0.5, 1.0):
         runner = SimRunner(SECOND, 4, VirtualClock(), drafts=SimDrafts(acceptance, random.Random(1)))

@@ -7,7 +7,7 @@ import pytest
 from chairlift.build import make_engine
 from chairlift.config.scheduler import Rules
 from chairlift.core.limits import Limits
-from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.memory.preemption import Preemption
 from chairlift.lab.verify.cases import mixed, random_prompts
 from chairlift.lab.verify.drive import OtherDepth, WorldResult, drive
 from chairlift.lab.verify.worlds import World, again, limits_in, script_of, worlds

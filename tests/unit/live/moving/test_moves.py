@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from chairlift.core.engine import Engine
 from chairlift.core.events import Exported, Token
 from chairlift.core.limits import Limits
+from chairlift.core.memory.pages import Pages
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.moving import MovePrice
 from chairlift.core.policies.rankings import Fcfs
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.core.windows import Windows
 from chairlift.live.moving.moves import Answer, Moves
 from chairlift.live.moving.shelf import KEPT_S, Shelf
 from chairlift.live.moving.sockets import PieceServer
@@ -71,7 +71,7 @@ def test_pieces_that_nobody_fetches_are_dropped_while_the_engine_goes_on(tmp_pat
 
 
 def test_moving_is_chosen_where_it_is_cheaper() -> None:
-    price = MovePrice(1000, Windows(0, 0, block_size=10, max_step_tokens=8))
+    price = MovePrice(1000, Pages(10))
     price.copied.learn(num_bytes=1000, seconds=1.0)
     price.fetched.learn(num_bytes=1000, seconds=3.0)
     assert price.is_cheaper(100, token_s=0.41)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from chairlift.core.engine import Engine
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import Fcfs
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.step.graph_key import GraphKeys

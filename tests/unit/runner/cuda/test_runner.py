@@ -19,11 +19,11 @@ from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted, Forked, Preempted, PromptScored, Shrunk, Token
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import DeviceLost, Runner, RunnerFailed
 from chairlift.core.request import Request
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.cuda.attention.tiling import Tiling

@@ -12,10 +12,10 @@ import torch
 from llguidance import LLTokenizer
 
 from chairlift.core.events import Forked, Preempted
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import RunnerFailed
 from chairlift.core.request import FinishReason
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.structured import Structured
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.sampling import sampler

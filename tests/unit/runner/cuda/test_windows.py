@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from chairlift.core.limits import Limits
-from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.memory.preemption import Preemption
 from chairlift.runner.cuda.step import layout
 from fakes.requests import make_samples
 from fakes.worlds.grouped import grouped_limits, on_cuda, windowed

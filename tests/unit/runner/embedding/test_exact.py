@@ -37,7 +37,8 @@ def vectors(runner: EmbeddingRunner, inputs: list[tuple[int, ...]]) -> list[byte
         for i, ids in enumerate(inputs)
     ]
     chunks = [
-        Chunk(each, 0, len(each.prompt), each.prompt, len(each.prompt), [BlockId(0)], 1, (each,)) for each in requests
+        Chunk(each, 0, len(each.prompt), each.prompt, len(each.prompt), ([BlockId(0)],), 1, (each,))
+        for each in requests
     ]
     runner.submit(StepPlan(0, tuple(chunks), (), sum(map(len, inputs)), 0))
     made = runner.collect().vectors

@@ -14,8 +14,8 @@ from chairlift.config.settings import Settings
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Preempted, Token
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import Fcfs
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.machine.devices import DeviceSpec, find_device
 from chairlift.runner.memory.forecast import forecast

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chairlift.core.events import Forked, Preempted
-from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.memory.preemption import Preemption
 from chairlift.runner.native.ops import NativeOps, available
 from fakes.crowds import crowd, with_searches
 from fakes.worlds.models import TinyModel, world_limits

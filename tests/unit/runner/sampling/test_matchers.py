@@ -185,7 +185,7 @@ def test_a_model_without_a_tokenizer_fails_structured_requests_alone() -> None:
 
 def test_grammars_are_made_while_prompts_are_computed() -> None:
     asked, made = request(POINT), matchers()
-    made.expect(StepPlan(1, (Chunk(asked, 0, 2, (5, 6), 2, (), 0, ()),), (), 2, 0))
+    made.expect(StepPlan(1, (Chunk(asked, 0, 2, (5, 6), 2, ((),), 0, ()),), (), 2, 0))
     assert made._grammars[POINT].result(timeout=60) is not None
 
 

@@ -7,6 +7,7 @@ import torch
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import BlockId
+from chairlift.core.memory.pages import Group
 from chairlift.core.plan import BlockCopy
 from chairlift.models.source import Source, load_model_config
 from chairlift.runner.kv_cache import kv_bytes_per_block
@@ -191,9 +192,9 @@ def test_layers_with_windows_share_pages_in_groups(tmp_path: Path) -> None:
     twin = make_twin(tmp_path, "gemma3")
     source = Source("folder", tmp_path, "gemma3")
     loaded = load_runner(Settings(model=str(tmp_path), device="cpu", num_blocks=200), source, twin.config)
-    assert (loaded.limits.window, loaded.limits.num_window_groups) == (9, 6)
+    assert loaded.limits.groups == (Group("window", 6, 9),)
     assert loaded.limits.max_model_len == twin.config.max_model_len
     with pytest.raises(InvalidConfig, match="num_blocks 6 hold no token: with the model's windows one takes 7 blocks"):
         load_runner(Settings(model=str(tmp_path), device="cpu", num_blocks=6), source, twin.config)
     short = Settings(model=str(tmp_path), device="cpu", num_blocks=20, max_model_len=9)
-    assert load_runner(short, source, twin.config).limits.num_window_groups == 0
+    assert load_runner(short, source, twin.config).limits.groups == ()

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.memory.preemption import Preemption
 from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps

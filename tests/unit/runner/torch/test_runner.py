@@ -71,7 +71,7 @@ def test_a_token_that_was_not_known_is_the_one_sampled_before(runner: TorchRunne
     own = request(tokens)
     (first,) = carry_out(runner, step([chunk(tokens, 0, 6, [3, 8], own)])).tokens
     # Planned before `first` was known: the list ends with the prompt.
-    unknown = Chunk(own, 6, 1, tokens, 6, [BlockId(3), BlockId(8)], 2, (own,))
+    unknown = Chunk(own, 6, 1, tokens, 6, ([BlockId(3), BlockId(8)],), 2, (own,))
     (second,) = carry_out(runner, StepPlan(1, (unknown,), (), 1, 1)).tokens
     assert [first, second] == [best(twin, tokens), best(twin, [*tokens, best(twin, tokens)])]
 
@@ -80,7 +80,7 @@ def test_penalties_see_the_token_that_was_not_known(runner: TorchRunner, twin: T
     tokens = random_tokens(6)
     own = request(tokens, SamplingParams(temperature=0.0, presence_penalty=2.0, frequency_penalty=2.0))
     (first,) = carry_out(runner, step([chunk(tokens, 0, 6, [3, 8], own)])).tokens
-    unknown = Chunk(own, 6, 1, tokens, 6, [BlockId(3), BlockId(8)], 2, (own,))
+    unknown = Chunk(own, 6, 1, tokens, 6, ([BlockId(3), BlockId(8)],), 2, (own,))
     (second,) = carry_out(runner, StepPlan(1, (unknown,), (), 1, 1)).tokens
     logits = twin.reference_logits([*tokens, first])[-1]
     logits[first] -= 4.0
@@ -92,7 +92,7 @@ def test_tokens_appended_after_planning_are_not_looked_at(runner: TorchRunner, t
     own = request(tokens)
     carry_out(runner, step([chunk(tokens, 0, 6, [3, 8], own)]))
     view = [*tokens, 11, 12]
-    plan = StepPlan(1, (Chunk(own, 6, 1, view, 7, [BlockId(3), BlockId(8), BlockId(0)], 2, (own,)),), (), 1, 1)
+    plan = StepPlan(1, (Chunk(own, 6, 1, view, 7, ([BlockId(3), BlockId(8), BlockId(0)],), 2, (own,)),), (), 1, 1)
     assert list(carry_out(runner, plan).tokens) == [best(twin, [*tokens, 11])]
 
 
@@ -102,7 +102,7 @@ def test_samples_of_one_prompt_start_from_the_same_logits(runner: TorchRunner, t
         request(tokens, p, id=i, sample_index=i, seed=3)
         for i, p in enumerate([GREEDY, SamplingParams(temperature=0.0, logit_bias={5: 100.0}), GREEDY])
     )
-    own = Chunk(samples[0], 0, 6, tokens, 6, [BlockId(1), BlockId(2)], 2, samples)
+    own = Chunk(samples[0], 0, 6, tokens, 6, ([BlockId(1), BlockId(2)],), 2, samples)
     result = carry_out(runner, StepPlan(0, (own,), (), 6, 0))
     assert list(result.tokens) == [best(twin, tokens), 5, best(twin, tokens)]
 
@@ -175,7 +175,7 @@ def drafted(own: Request, tokens: list[int], drafts: list[int], number: int = 1)
     """The last known token and these drafts."""
     start, count = len(tokens) - 1, 1 + len(drafts)
     blocks = [BlockId(block) for block in range(-(-(start + count) // 4))]
-    decoding = Chunk(own, start, count, tokens, len(tokens), blocks, len(blocks), (own,), tuple(drafts))
+    decoding = Chunk(own, start, count, tokens, len(tokens), (blocks,), len(blocks), (own,), tuple(drafts))
     return StepPlan(number, (decoding,), (), count, 0, num_drafting=1)
 
 

@@ -9,9 +9,9 @@ from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import FinishReason, Request
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.telemetry.metrics.engine import EngineMetrics

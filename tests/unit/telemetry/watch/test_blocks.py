@@ -1,7 +1,7 @@
 import pytest
 
+from chairlift.core.memory.pool import BlockPool
 from chairlift.core.packed import packed
-from chairlift.core.scheduling.pool import BlockPool
 from chairlift.telemetry.watch.blocks import MAX_CELLS, draw
 
 

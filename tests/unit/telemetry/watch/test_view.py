@@ -11,9 +11,9 @@ from chairlift.config.scheduler import Rules
 from chairlift.core.engine import Engine
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Drafter
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.breakdown import break_down as break_down_trace
 from chairlift.telemetry.device import DeviceUse

@@ -190,7 +190,7 @@ def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found
     limits, facts = loaded.limits, hardware.describe()
     names = {"cpu": f"{facts['cpu']}, {loaded.threads} threads", "cuda": facts.get("gpu 0", "").split(",")[0]}
     device = names.get(loaded.device, loaded.device)
-    groups = kv_groups(config, limits.window > 0)
+    groups = kv_groups(config, bool(limits.groups))
     kv_token_bytes = kv_bytes_per_block(config, 1, getattr(torch, loaded.kv_dtype), groups)
     error = f"{found.fit.mean_error:.1%} on average, {found.fit.max_error:.1%} at most"
     return Profile(
@@ -204,8 +204,7 @@ def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found
         max_step_tokens=limits.max_step_tokens,
         kv_token_bytes=kv_token_bytes,
         kv_memory=limits.num_blocks * limits.block_size * kv_token_bytes,
-        window=limits.window,
-        num_window_groups=limits.num_window_groups,
+        groups=limits.groups,
         cost=found.fit.cost,
         depth=loaded.runner.depth,
         note=f"fitted to {len(found.measured)} step shapes with {loaded.kernels} kernels; off by {error}",

@@ -4,7 +4,8 @@ Contexts of decodes in a step are uneven, most short and a few long, as in a run
 """
 
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import count as numbers
+from itertools import cycle, islice
 
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
@@ -94,7 +95,7 @@ def _fits(step: StepSpans, limits: Limits) -> bool:
 
 
 def _num_pages(span: Span, limits: Limits) -> int:
-    return -(-(span.start + span.count) // limits.block_size) * limits.windows.pages_per_block
+    return -(-(span.start + span.count) // limits.block_size) * limits.pages.per_block
 
 
 def plan_of(
@@ -105,22 +106,17 @@ def plan_of(
     swap_ins: tuple[BlockCopy, ...] = (),
 ) -> StepPlan:
     chunks: list[Chunk] = []
-    window_tables: list[list[BlockId]] = []
-    num_taken = 0
+    per_blocks = [1, *(kind.per_block for kind in limits.pages.kinds)]
+    pages = map(BlockId, numbers())
     for index, span in enumerate(step):
         end = span.start + span.count
-        num_blocks, num_pages = -(-end // limits.block_size), _num_pages(span, limits)
-        pages = [BlockId(num_taken + i) for i in range(num_pages)]
-        blocks, window_blocks = pages[:num_blocks], pages[num_blocks:]
-        num_taken += num_pages
-        if window_blocks:
-            window_tables.append(window_blocks)
+        num_blocks = -(-end // limits.block_size)
+        tables = tuple(list(islice(pages, num_blocks * per_block)) for per_block in per_blocks)
         tokens = tuple((7 * index + position) % limits.vocab_size for position in range(end))
         request = Request(id=RequestId(1 + index), prompt=tokens, params=_PARAMS, max_output=1, seed=0)
         samples = (request,) if span.has_sample else ()
-        chunks.append(Chunk(request, span.start, span.count, tokens, end, blocks, len(blocks), samples))
+        chunks.append(Chunk(request, span.start, span.count, tokens, end, tables, num_blocks, samples))
     num_decodes = sum(span.count == 1 and span.start > 0 for span in step)
     return StepPlan(
-        0, tuple(chunks), copies, sum(span.count for span in step), num_decodes, swap_outs=swap_outs, swap_ins=swap_ins,
-        window_tables=tuple(window_tables),
+        0, tuple(chunks), copies, sum(span.count for span in step), num_decodes, swap_outs=swap_outs, swap_ins=swap_ins
     )  # fmt: skip

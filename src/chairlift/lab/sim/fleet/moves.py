@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from chairlift.core.events import Exported, Token
 from chairlift.core.ids import RequestId
+from chairlift.core.memory.pages import Pages
 from chairlift.core.moving import KEPT_S, NUM_FETCHES, MovePrice, fetch_limit_s, with_room_to_leave
 from chairlift.core.request import Request
 from chairlift.core.routing.roster import Roles
-from chairlift.core.windows import NO_WINDOWS
 from chairlift.lab.sim.fleet.replica import NEVER, Replica
 
 
@@ -29,7 +29,7 @@ class Split(NamedTuple):
     price: MovePrice
 
 
-NO_SPLIT = Split(Roles(), MovePrice(0, NO_WINDOWS))
+NO_SPLIT = Split(Roles(), MovePrice(0, Pages(1)))
 
 
 class _Kind(IntEnum):

@@ -6,12 +6,12 @@ from dataclasses import replace
 from chairlift.core.engine import Engine
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
+from chairlift.core.memory.pool import BlockPool
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Unobserved
 from chairlift.core.request import Progress, Request, resume
 from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.routing.service import ServedWork
-from chairlift.core.scheduling.pool import BlockPool
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.scheduling.steady import Skipped
 from chairlift.lab.sim.cost import CostModel

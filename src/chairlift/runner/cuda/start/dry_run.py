@@ -56,10 +56,10 @@ def kernels_of_start(
     last = config.layers[-1:] if limits.num_adapter_slots else ()
     config = replace(config, layers=(*config.kinds_of_layers, *last))
     ops = deepcopy(ops)  # they keep what they learn about a device
-    groups = kv_groups(config, limits.window > 0)
+    groups = kv_groups(config, bool(limits.groups))
     num_blocks = -(-limits.max_model_len // limits.block_size)
     limits = replace(
-        limits, num_blocks=num_blocks, num_window_groups=groups.num_window_groups,
+        limits, num_blocks=num_blocks, groups=groups.beside(limits.max_model_len),
         num_adapter_slots=min(1, limits.num_adapter_slots),  # each takes memory
     )  # fmt: skip
     with _noting(target) as noted, _ShapesOnly():

@@ -56,7 +56,9 @@ class DevicePart:
         self._keys = GraphKeys(limits, any(layer.attention.has_groups for layer in model.config.layers), exact)
         most = max(limits.max_step_tokens, self._keys.max_tokens)
         self.num_rows, self.table_width = 2 * limits.max_running + 15, width  # for requests
-        self._memory = memory = StepMemory(self.num_rows + 1, width, most, device, kv.num_window_groups)
+        self._memory = memory = StepMemory(
+            self.num_rows + 1, width, most, device, sum(kind.num_pages for kind in kv.kinds)
+        )
         self._planner = None if flash is None else FlashPlanner(flash, memory.tables, most, self._keys.max_decodes)
         self.slots: CudaSlots | None = None
         if adapters is not None:

@@ -68,12 +68,12 @@ class Forward:
         )  # fmt: skip
         views = [
             replace(batch, slots=own, tables=tables)
-            for own, tables in zip(self._memory.window_slots[:, :num_tokens], self._memory.window_tables, strict=True)
+            for own, tables in zip(self._memory.view_slots[:, :num_tokens], self._memory.view_tables, strict=True)
         ]
         model = self._model
         if has_adapters and self._slots is not None:
             model = self._adapted
-        return model.hidden(replace(batch, windows=tuple(views)) if views else batch, self._kv)
+        return model.hidden(replace(batch, views=tuple(views)) if views else batch, self._kv)
 
     def choose(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """What the head reads of each sample -> (logits, their argmax); -1 where logits are not numbers."""

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from chairlift.core.ids import RequestId
+from chairlift.core.memory.pages import Kind
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.request import Request
-from chairlift.core.windows import NO_WINDOWS, Windows
 from chairlift.runner.cuda.sampling.rows import sampling_rows
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.input import StepInput, words
-from chairlift.runner.cuda.step.layout import Notes, lay_out, window_slots
+from chairlift.runner.cuda.step.layout import Notes, lay_out, view_slots
 from chairlift.runner.cuda.step.request_rows import RequestRows
 from chairlift.runner.sampling.scores import prompt_targets
 from chairlift.runner.sampling.table import SamplingTable
@@ -26,10 +26,10 @@ _NO_ADAPTERS = np.zeros(0, np.int32)
 
 
 class HostPart:
-    def __init__(self, num_rows: int, table_width: int, block_size: int, windows: Windows = NO_WINDOWS) -> None:
+    def __init__(self, num_rows: int, table_width: int, block_size: int, kinds: Sequence[Kind] = ()) -> None:
         """Of the device: its rows, and the blocks of each in the block tables."""
-        self._rows = RequestRows(num_rows, table_width, windows)
-        self._has_windows = windows.num_groups > 0
+        self._rows = RequestRows(num_rows, table_width, kinds)
+        self._has_views = len(kinds) > 0
         self._table = SamplingTable(num_rows)
         self._block_size = block_size
 
@@ -46,7 +46,7 @@ class HostPart:
         tiles, updates, max_context = words(notes.tiles, 4), words(notes.updates, 3), int(short.max()) + 1
         moves = _moves(plan.swap_outs), _moves(plan.swap_ins), _moves(plan.copies)
         sampling = sampling_rows(self._table, columns)
-        slots = window_slots(columns, self._rows, self._block_size) if self._has_windows else _NO_SLOTS
+        slots = view_slots(columns, self._rows, self._block_size) if self._has_views else _NO_SLOTS
         return StepInput(
             plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling,
             *_prompt_scores(plan), slots, _adapters(plan, counts),

@@ -28,7 +28,7 @@ class StepInput(NamedTuple):
     columns: Columns
     counts: Words  # tokens of each chunk
     tiles: Words  # [N, 4]: first row of the step, queries, position of the first, row of the table
-    # [N, 3]: (row, place, block) that the block tables lack; rows of groups with a window follow those of the first
+    # [N, 3]: (row, place, block) that the block tables lack; rows of other groups of layers follow those of the first
     updates: Words
     swap_outs: Words  # [N, 2]: (source, target) blocks; moved before anything is computed, in this order
     swap_ins: Words
@@ -36,7 +36,7 @@ class StepInput(NamedTuple):
     sampling: SamplingRows
     prompt_spans: Words  # [N, 3]: first row, tokens, rivals told of; of prompts that are scored
     prompt_tokens: Words  # that these rows predict, one span after the other
-    window_slots: Words  # as `slots`, of each group of layers with a window, one after the other
+    view_slots: Words  # as `slots`, of each other group of layers, one after the other
     adapters: Words  # the slot of each token's adapter, -1: it has none; empty where no token has one
 
     @property
@@ -56,7 +56,7 @@ class StepInput(NamedTuple):
     def to_bytes(self) -> bytes:
         arrays = [
             *self.columns, self.counts, self.tiles, self.updates, self.swap_outs, self.swap_ins, self.copies,
-            *self.sampling, self.prompt_spans, self.prompt_tokens, self.window_slots, self.adapters,
+            *self.sampling, self.prompt_spans, self.prompt_tokens, self.view_slots, self.adapters,
         ]  # fmt: skip
         lengths = [len(array) for array in arrays]
         head = np.array([_MAGIC, _VERSION, self.step, self.num_short, self.max_context, *lengths], np.int64)

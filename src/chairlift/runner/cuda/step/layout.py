@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS, Columns, Words
 from chairlift.runner.cuda.step.request_rows import Arrivals, RequestRows, Updates
@@ -28,11 +27,10 @@ class Notes(NamedTuple):
 def lay_out(plan: StepPlan, rows: RequestRows, block_size: int, notes: Notes) -> tuple[Columns, Words]:
     """(the columns, tokens of each chunk)"""
     # Decodes are the most of most steps: they are laid out by columns, the rest by chunks.
-    windows = plan.window_tables
-    columns = _decodes(plan.chunks[: plan.num_decodes], windows, rows, block_size, notes)
+    columns = _decodes(plan.chunks[: plan.num_decodes], rows, block_size, notes)
     num_done = len(columns[0])
     if num_done < len(plan.chunks):
-        others = _chunks(plan.chunks[num_done:], windows[num_done:], rows, block_size, num_done, notes)
+        others = _chunks(plan.chunks[num_done:], rows, block_size, num_done, notes)
         columns = [np.concatenate(both) for both in zip(columns, others, strict=True)]
     *columns, counts = columns
     short = columns[2].copy() if notes.tiles else columns[2]
@@ -41,15 +39,13 @@ def lay_out(plan: StepPlan, rows: RequestRows, block_size: int, notes: Notes) ->
     return Columns._make((*columns, short)), counts
 
 
-def window_slots(columns: Columns, rows: RequestRows, block_size: int) -> Words:
-    """Where keys and values go in layers with a window: the column of each group, one after the other."""
-    blocks = rows.window_tables[:, columns.table_rows, columns.positions // block_size]  # [groups, T]
+def view_slots(columns: Columns, rows: RequestRows, block_size: int) -> Words:
+    """Where keys and values go in other groups of layers: the column of each, one after the other."""
+    blocks = rows.view_tables[:, columns.table_rows, columns.positions // block_size]  # [groups, T]
     return (blocks * block_size + columns.positions % block_size).ravel()
 
 
-def _decodes(
-    chunks: Sequence[Chunk], windows: Sequence[Sequence[BlockId]], rows: RequestRows, block_size: int, notes: Notes
-) -> list[Words]:
+def _decodes(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, notes: Notes) -> list[Words]:
     """The columns but the last, and the counts, of chunks of one token; empty where some have several samples."""
     num = len(chunks)
     if not num:
@@ -57,7 +53,7 @@ def _decodes(
     requests, starts, _, texts, num_known, tables, num_blocks, samples, _ = zip(*chunks, strict=True)
     if sum(map(len, samples)) != num:
         return [_NOTHING] * NUM_COLUMNS
-    indices = rows.of_all(requests, tables, num_blocks, starts, windows, notes.arrivals, notes.updates)
+    indices = rows.of_all(requests, tables, num_blocks, starts, notes.arrivals, notes.updates)
     positions = np.fromiter(starts, np.int32, num)
     tokens = np.zeros(num, np.int32)
     is_known = positions < np.fromiter(num_known, np.int32, num)
@@ -75,10 +71,7 @@ def _num_short(chunks: Sequence[Chunk]) -> int:
     return next(index for index, chunk in enumerate(chunks) if chunk.count > 1)
 
 
-def _chunks(
-    chunks: Sequence[Chunk], windows: Sequence[Sequence[BlockId]], rows: RequestRows, block_size: int, low: int,
-    notes: Notes,
-) -> list[Words]:  # fmt: skip
+def _chunks(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, low: int, notes: Notes) -> list[Words]:
     """The same of any chunks; low: the row of the step with which they begin."""
     first = low
     tokens: list[int] = []
@@ -86,13 +79,12 @@ def _chunks(
     table_rows: list[int] = []
     logit_rows: list[int] = []
     sample_rows: list[int] = []
-    blocks: list[int] = []  # of each token
+    own: list[int] = []  # the block of each token
     num_short = _num_short(chunks)
     for index, chunk in enumerate(chunks):
         row = rows.of(chunk.request, notes.arrivals)
-        rows.fill(row, chunk.blocks, chunk.num_blocks, notes.updates)
-        if windows:
-            rows.fill_windows(row, windows[index], chunk.start, notes.updates)
+        rows.fill(row, chunk.tables, chunk.num_blocks, chunk.start, notes.updates)
+        blocks = chunk.blocks
         start, count = chunk.start, chunk.count
         end = start + count
         if end <= chunk.num_tokens:
@@ -102,7 +94,7 @@ def _chunks(
             tokens += [*chunk.tokens[start : chunk.num_tokens], 0]
             refs += [*[-1] * (count - 1), row]
         table_rows += [row] * count
-        blocks += [chunk.blocks[i // block_size] for i in range(start, end)]
+        own += [blocks[i // block_size] for i in range(start, end)]
         if index >= num_short:
             notes.tiles.extend((low + i, min(QUERIES, count - i), start + i, row) for i in range(0, count, QUERIES))
         low += count
@@ -112,6 +104,6 @@ def _chunks(
     firsts = np.array([chunk.start for chunk in chunks], np.int32)
     counts = np.array([chunk.count for chunk in chunks], np.int32)
     positions = np.arange(low - first, dtype=np.int32) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
-    slots = np.array(blocks, np.int32) * block_size + positions % block_size
+    slots = np.array(own, np.int32) * block_size + positions % block_size
     columns = [np.array(tokens, np.int32), np.array(refs, np.int32), positions.astype(np.int32), slots.astype(np.int32)]
     return columns + [np.array(values, np.int32) for values in (table_rows, logit_rows, sample_rows)] + [counts]

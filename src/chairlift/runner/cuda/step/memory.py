@@ -24,20 +24,20 @@ _NUM_PIECES = 4  # more than steps in flight
 
 class StepMemory:
     def __init__(
-        self, num_rows: int, table_width: int, max_tokens: int, device: torch.device, num_windows: int = 0
+        self, num_rows: int, table_width: int, max_tokens: int, device: torch.device, num_views: int = 0
     ) -> None:
-        """num_windows: groups of layers with a window, with tables and slots of their own."""
+        """num_views: other groups of layers, with tables and slots of their own."""
         self._device = device
         # Where there are several, each table begins at a multiple of 16 bytes, as columns do.
-        width = _aligned(table_width) if num_windows else table_width
-        self._tables = torch.zeros((1 + num_windows) * num_rows, width, dtype=torch.int32, device=device)
-        self.tables, *self.window_tables = self._tables.split(num_rows)
+        width = _aligned(table_width) if num_views else table_width
+        self._tables = torch.zeros((1 + num_views) * num_rows, width, dtype=torch.int32, device=device)
+        self.tables, *self.view_tables = self._tables.split(num_rows)
         self.last = torch.zeros(num_rows, dtype=torch.int64, device=device)
-        self._fillers = (*FILLERS, *[-1] * num_windows)
+        self._fillers = (*FILLERS, *[-1] * num_views)
         size = len(self._fillers) * _aligned(max_tokens) + TILE_WIDTH * max(max_tiles(max_tokens), max_tokens)
         self._space = torch.zeros(size, dtype=torch.int32, device=device)
         self._pinned = pinned_ring(size, torch.int32, device)
-        # [columns and slots in windows, at least as many as the step has], [tiles, TILE_WIDTH]
+        # [columns and slots of other groups, at least as many as the step has], [tiles, TILE_WIDTH]
         self._all, self.tiles = self._cut(self._space, max_tokens, 0)
 
     @property
@@ -45,7 +45,7 @@ class StepMemory:
         return self._all[:NUM_COLUMNS]
 
     @property
-    def window_slots(self) -> Tensor:
+    def view_slots(self) -> Tensor:
         return self._all[NUM_COLUMNS:]
 
     def send(self, step: StepInput, key: GraphKey | None) -> None:
@@ -54,7 +54,7 @@ class StepMemory:
         num_tiles = key.num_tiles if key is not None else len(step.tiles)
         pinned = next(self._pinned)
         columns, tiles = (part.numpy() for part in self._cut(pinned, count, num_tiles))
-        slots = step.window_slots.reshape(len(self._fillers) - NUM_COLUMNS, step.num_tokens)
+        slots = step.view_slots.reshape(len(self._fillers) - NUM_COLUMNS, step.num_tokens)
         for place, (values, filler) in enumerate(zip((*step.columns, *slots), self._fillers, strict=True)):
             columns[place, : len(values)] = values
             columns[place, len(values) :] = filler

@@ -4,8 +4,8 @@ Always: the requests that were planned last keep their rows, as many as there ar
 anew. Requests are known by their ids, and plans name those with another block table. `tables` are what the device
 holds, so only differences travel. The decodes of the step before are remembered, as most come again.
 
-Groups of layers with a window have tables of their own. On the device they lie behind the first, each with a row more
-for padding; pages behind the window of a request that is new there never travel.
+Groups of layers that do not keep all tokens have tables of their own. On the device they lie behind the first, each
+with a row more for padding; pages that no coming token of a request sees never travel.
 """
 
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.memory.pages import Kind
 from chairlift.core.request import Request
-from chairlift.core.windows import NO_WINDOWS, Windows
 
 Arrivals = list[tuple[int, Request]]  # requests that got a row
 Updates = list[int]  # row, place, block; row, ...: what the device's tables lack
 
 
 class RequestRows:
-    def __init__(self, capacity: int, width: int, windows: Windows = NO_WINDOWS) -> None:
+    def __init__(self, capacity: int, width: int, kinds: Sequence[Kind] = ()) -> None:
         """width: blocks of the longest table."""
         self.tables = np.zeros((capacity, width), np.int32)
-        self.window_tables = np.zeros((windows.num_groups, capacity, width), np.int32)
-        self._windows = windows
-        self._num_in_windows = np.zeros(capacity, np.int32)  # blocks of each that the device has in these
+        self.view_tables = np.zeros((sum(kind.num_pages for kind in kinds), capacity, width), np.int32)
+        self._kinds = kinds
+        self._num_viewed = np.zeros((len(kinds), capacity), np.int32)  # blocks of each that the device has in these
         self._owners: list[RequestId] = []  # of the rows that were given so far
         self._rows: dict[RequestId, int] = {}
         self._steps = np.zeros(capacity, np.int64)  # in which each was last planned for
@@ -43,14 +43,14 @@ class RequestRows:
         self._step = step
         for request in new_tables:
             if (row := self._rows.get(request)) is not None:
-                self._num_filled[row] = self._num_in_windows[row] = 0
+                self._num_filled[row] = self._num_viewed[:, row] = 0
 
     def of(self, request: Request, arrivals: Arrivals) -> int:
         """Notes (row, request) where the row was another's."""
         row = self._rows.get(request.id)
         if row is None:
             row = self._rows[request.id] = self._give(request.id)
-            self._num_filled[row] = self._num_in_windows[row] = 0
+            self._num_filled[row] = self._num_viewed[:, row] = 0
             arrivals.append((row, request))
             self._crowd = ()  # the row may have been one of theirs
         self._steps[row] = self._step
@@ -66,32 +66,40 @@ class RequestRows:
         self._owners[row] = owner
         return row
 
-    def fill(self, row: int, blocks: Sequence[BlockId], num_blocks: int, updates: Updates) -> None:
-        """Notes (row, place, block) for what the device's table lacks."""
-        first = int(self._num_filled[row])
+    def fill(
+        self, row: int, tables: Sequence[Sequence[BlockId]], num_blocks: int, start: int, updates: Updates
+    ) -> None:
+        """Notes (row, place, block) for what the device's tables lack, for a chunk that begins at `start`."""
+        first, blocks = int(self._num_filled[row]), tables[0]
         if first < num_blocks:
             self.tables[row, first:num_blocks] = blocks[first:num_blocks]
             self._num_filled[row] = num_blocks
             for place in range(first, num_blocks):
                 updates += (row, place, blocks[place])
+        view = 0
+        for place, kind in enumerate(self._kinds):
+            self._fill_views(row, place, view, tables[1 + place], start, updates)
+            view += kind.num_pages
 
-    def fill_windows(self, row: int, pages: Sequence[BlockId], start: int, updates: Updates) -> None:
-        """The same of groups of layers with a window, for a chunk that begins at `start`."""
-        num = self._windows.num_groups
-        first = max(int(self._num_in_windows[row]), self._windows.num_behind(start))
+    def _fill_views(
+        self, row: int, place: int, view: int, pages: Sequence[BlockId], start: int, updates: Updates
+    ) -> None:
+        """The same of the groups of a kind; view: the first of them."""
+        kind = self._kinds[place]
+        num, first = kind.num_pages, max(int(self._num_viewed[place, row]), kind.num_behind(start))
         end = len(pages) // num
         if first < end:
-            self._num_in_windows[row] = end
+            self._num_viewed[place, row] = end
             for group in range(num):
                 own = pages[first * num + group : end * num : num]
-                self.window_tables[group, row, first:end] = own
-                at = row + (1 + group) * (len(self.tables) + 1)
-                for place, page in enumerate(own, first):
-                    updates += (at, place, page)
+                self.view_tables[view + group, row, first:end] = own
+                at = row + (1 + view + group) * (len(self.tables) + 1)
+                for block, page in enumerate(own, first):
+                    updates += (at, block, page)
 
     def of_all(
-        self, requests: Sequence[Request], tables: Sequence[Sequence[BlockId]], lengths: Sequence[int],
-        starts: Sequence[int], windows: Sequence[Sequence[BlockId]], arrivals: Arrivals, updates: Updates,
+        self, requests: Sequence[Request], tables: Sequence[Sequence[Sequence[BlockId]]], lengths: Sequence[int],
+        starts: Sequence[int], arrivals: Arrivals, updates: Updates,
     ) -> NDArray[np.int32]:  # fmt: skip
         """The rows of many, filled; fast where they are those of the last call."""
         if requests != self._crowd:
@@ -101,9 +109,7 @@ class RequestRows:
         self._steps[rows] = self._step
         is_short = self._num_filled[rows] < np.fromiter(lengths, np.int32, len(requests))
         for i in np.flatnonzero(is_short).tolist():
-            self.fill(int(rows[i]), tables[i], lengths[i], updates)
-            if windows:
-                self.fill_windows(int(rows[i]), windows[i], starts[i], updates)
+            self.fill(int(rows[i]), tables[i], lengths[i], starts[i], updates)
         return rows
 
     def _look_up(self, requests: Sequence[Request], arrivals: Arrivals) -> list[int]:
@@ -113,4 +119,4 @@ class RequestRows:
     def forget_tables(self) -> None:
         """After a failed step: its blocks may not have travelled."""
         self._num_filled[:] = 0
-        self._num_in_windows[:] = 0
+        self._num_viewed[:] = 0

@@ -7,11 +7,11 @@ import pytest
 
 from chairlift.core.events import Event, Token
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.moving import MovePrice
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.routing.roster import Role, Roles
 from chairlift.core.routing.rules import RoundRobin
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.lab.sim.cost import CostModel
 from chairlift.lab.sim.fleet.moves import Split
@@ -45,7 +45,7 @@ def served(
 ) -> Heard:
     """A block has 1,000 bytes."""
     heard, preemption = Heard(), Preemption(num_host_blocks=num_host_blocks)
-    price = MovePrice(1000, LIMITS.windows, copied_per_s, fetched_per_s)
+    price = MovePrice(1000, LIMITS.pages, copied_per_s, fetched_per_s)
     make = partial(Scheduler, LIMITS, Fcfs(), preemption=preemption)
     split = Split(Roles(roles), price)
     run = ReplicaRun(make, len(roles), RoundRobin(), COST, skips=False, timeline=heard, split=split)

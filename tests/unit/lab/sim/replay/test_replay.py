@@ -16,9 +16,9 @@ from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted, Finished, Preempted, Shrunk
 from chairlift.core.limits import Limits
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Drafter
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.lab.sim.replay import replay
 from chairlift.live.clock import WallClock

@@ -18,7 +18,7 @@ class Steps:
     def of(self, *groups: tuple[Request, int]) -> SamplingRows:
         """Each request computes its last token at this length."""
         chunks = [
-            Chunk(r, length - 1, 1, [0] * length, length, [BlockId(0)] * 9, 9, (r,)) for r, length in groups
+            Chunk(r, length - 1, 1, [0] * length, length, ([BlockId(0)] * 9,), 9, (r,)) for r, length in groups
         ]  # fmt: skip
         self.step += 1
         return self.host.input_of(StepPlan(self.step, tuple(chunks), (), len(chunks), 0)).sampling
@@ -57,7 +57,7 @@ def test_penalties_bring_the_lengths_of_the_text() -> None:
 
 def test_the_samples_of_a_prompt_are_penalised_by_the_one_text() -> None:
     lead, sibling = make_samples(1, range(3), 2, repetition_penalty=2.0)
-    chunk = Chunk(lead, 0, 3, [0, 1, 2], 3, [BlockId(0)], 1, (lead, sibling))
+    chunk = Chunk(lead, 0, 3, [0, 1, 2], 3, ([BlockId(0)],), 1, (lead, sibling))
     rows = HostPart(8, 64, 4).input_of(StepPlan(1, (chunk,), (), 3, 0)).sampling
     assert rows.penalties[:, :4].tolist() == [[0, 0, 3, 3], [1, 0, 3, 3]]
     assert rows.draws[:, 1].tolist() == [0, 1]

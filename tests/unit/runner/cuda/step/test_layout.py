@@ -15,7 +15,7 @@ def chunk(id: int, start: int, count: int, blocks: list[int], known: int | None 
     tokens = list(range(100, 100 + start + count))
     num_known = start + count if known is None else known
     table = [BlockId(b) for b in blocks]
-    return Chunk(request, start, count, tokens, num_known, table, len(table), (request,) if samples else ())
+    return Chunk(request, start, count, tokens, num_known, (table,), len(table), (request,) if samples else ())
 
 
 def plan(*chunks: Chunk, step: int = 1) -> StepPlan:
@@ -123,6 +123,6 @@ def test_decodes_by_columns_are_laid_out_as_chunks_are(monkeypatch: pytest.Monke
 
 def test_a_decode_of_several_samples_keeps_a_row_for_each() -> None:
     lead, sibling = make_samples(1, range(3), 2)
-    two = Chunk(lead, 2, 1, [0, 1, 2], 3, [BlockId(5)], 1, (lead, sibling))
+    two = Chunk(lead, 2, 1, [0, 1, 2], 3, ([BlockId(5)],), 1, (lead, sibling))
     columns = HostPart(4, 64, 4).input_of(StepPlan(1, (chunk(7, 5, 1, [7, 3]), two), (), 2, 2)).columns
     assert (columns.logit_rows.tolist(), columns.sample_rows.tolist()) == ([0, 1, 1], [0, 1, 2])

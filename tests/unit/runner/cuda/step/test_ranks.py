@@ -8,8 +8,8 @@ import pytest
 import torch
 import triton
 
+from chairlift.core.memory.preemption import Preemption
 from chairlift.core.ports import DeviceLost
-from chairlift.core.scheduling.preemption import Preemption
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.step.device import DevicePart
 from chairlift.runner.kv_cache import KvCache

@@ -5,29 +5,37 @@ collected here until `seal`. A runner does swap-outs first, then swap-ins, then 
 released and taken again within one plan. A host block that a swap-in reads is free only from the next plan on.
 """
 
+from collections.abc import Sequence
 from itertools import chain
 
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.held import Held, KindTables
+from chairlift.core.memory.pages import Kind, Window
+from chairlift.core.memory.pool import BlockPool, Prefix
+from chairlift.core.memory.preemption import Preemption
+from chairlift.core.memory.window import WindowTables
 from chairlift.core.packed import TOKEN_BYTES, packed
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.request import Progress
 from chairlift.core.routing.news import PrefixNews
-from chairlift.core.scheduling.pool import BlockPool, Prefix
-from chairlift.core.scheduling.preemption import Preemption
-from chairlift.core.scheduling.window_tables import WindowTables
 
 _MEMORY = 8  # returns of preempted requests that count
+
+
+def _tables_of(kind: Kind, pool: BlockPool, place: int) -> KindTables:
+    assert isinstance(kind, Window)
+    return WindowTables(pool, place, kind)
 
 
 class Tables:
     def __init__(
         self, limits: Limits, preemption: Preemption, has_prefix_index: bool, news: PrefixNews | None = None
     ) -> None:
-        self.windows = windows = limits.windows
-        num_seen = windows.num_seen if windows.num_groups else None
-        self.pool = BlockPool(limits.num_blocks, limits.block_size, has_prefix_index, num_seen, news)
-        self.window_tables = WindowTables(self.pool, windows)
+        self.pages = limits.pages
+        kinds = self.pages.kinds
+        self.pool = BlockPool(limits.num_blocks, limits.block_size, has_prefix_index, kinds, news)
+        self.kinds = [_tables_of(kind, self.pool, place) for place, kind in enumerate(kinds)]
         self.host = BlockPool(preemption.num_host_blocks, limits.block_size, has_prefix_index=False)
         self.preemption = preemption
         self._found_share = 0.0  # of a preempted request's tokens: in the cache when it is admitted again
@@ -42,7 +50,8 @@ class Tables:
 
     def begin(self) -> None:
         """Start a new plan."""
-        self.window_tables.settle()
+        for kind in self.kinds:
+            kind.settle()
         if self._leaving and not self.swap_ins:
             self.host.release(self._leaving)
             self._leaving = []
@@ -53,22 +62,19 @@ class Tables:
         num_tokens: int,
         num_decodes: int,
         num_drafting: int,
-        window_tables: list[list[BlockId]],
     ) -> StepPlan:
         """The complete plan, with every move that its chunks rely on."""
         step, outs, ins, copies = self.step, tuple(self.swap_outs), tuple(self.swap_ins), tuple(self.copies)
         tables = tuple(self.new_tables)
         self.swap_outs, self.swap_ins, self.copies, self.new_tables = [], [], [], []
         self.step += 1
-        return StepPlan(
-            step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables, tuple(window_tables)
-        )
+        return StepPlan(step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables)
 
     @property
     def is_settled(self) -> bool:
         """Whether the next plan has nothing to carry out or to tell but its chunks."""
         moves = self.copies or self.swap_outs or self.swap_ins or self.new_tables or self._leaving
-        return not moves and self.window_tables.is_settled
+        return not moves and all(kind.is_settled for kind in self.kinds)
 
     def skip(self, num_plans: int) -> None:
         """So many plans were carried out that had only chunks."""
@@ -86,11 +92,13 @@ class Tables:
     def num_needed(self, progress: Progress, found: Prefix) -> int:
         """Free blocks that admitting a request takes, cached ones included."""
         num_all = -(-len(progress.tokens) // self.pool.block_size)
-        num_taken = num_all + self.window_tables.num_needed(progress, found, num_all)
+        num_taken = num_all
+        for kind, shared in zip(self.kinds, found.beside, strict=True):
+            num_taken += kind.num_needed(progress, len(found.blocks), shared, num_all)
         if progress.host_blocks:
             return num_taken
         counts = self.pool.counts
-        return num_taken - sum([counts[block] > 0 for block in chain(found.blocks, found.window_blocks)])
+        return num_taken - sum([counts[block] > 0 for block in chain(found.blocks, *found.beside)])
 
     def admit(self, progress: Progress, found: Prefix) -> None:
         """Give a request blocks for all its known tokens: cached ones as they are, or those on the host, swapped in."""
@@ -99,29 +107,36 @@ class Tables:
         if progress.num_preempted and self.preemption.mode == "auto":
             self._learn(len(found.blocks) * size / len(progress.tokens))
         if progress.host_blocks:
-            self.replace(progress, self.pool.take(num_all))
+            blocks = self.pool.take(num_all)
             num_used = -(-progress.num_saved // size)
-            window_blocks = self.window_tables.restore(progress, num_all, num_used)
-            self.swap_ins += map(BlockCopy, progress.host_blocks, progress.blocks[:num_used] + window_blocks)
+            restored = [kind.restore(progress, num_all, num_used) for kind in self.kinds]
+            self.replace(progress, blocks, [held for held, _ in restored])
+            targets = chain(blocks[:num_used], *(pages for _, pages in restored))
+            self.swap_ins += map(BlockCopy, progress.host_blocks, targets)
             self._leaving += progress.host_blocks
             progress.host_blocks = []
             progress.num_computed, progress.num_saved = progress.num_saved, 0
             return
-        blocks, content, shared = found
+        blocks, content, beside = found
         self.pool.share(blocks)
-        self.pool.share(shared)
+        for shared in beside:
+            self.pool.share(shared)
         progress.num_computed = len(blocks) * size
         progress.num_published, progress.content = len(blocks), content
-        self.replace(progress, blocks + self.pool.take(num_all - len(blocks)))
-        self.window_tables.begin(progress, len(blocks), num_all, shared)
+        own = self.pool.take(num_all - len(blocks))
+        held = [
+            kind.begin(progress, len(blocks), shared, num_all) for kind, shared in zip(self.kinds, beside, strict=True)
+        ]
+        self.replace(progress, blocks + own, held)
 
     def _learn(self, share: float) -> None:
         """Blocks that were released stay in the cache until others take them, whether swapped out or dropped."""
         self._found_share += (share - self._found_share) / _MEMORY
 
-    def replace(self, progress: Progress, blocks: list[BlockId]) -> None:
-        """Give a request another block table."""
-        progress.blocks, progress.table_step = blocks, self.step
+    def replace(self, progress: Progress, blocks: list[BlockId], held: Sequence[Held]) -> None:
+        """Give a request other tables."""
+        progress.blocks, progress.held, progress.table_step = blocks, held, self.step
+        progress.tables = (blocks, *[each.pages for each in held])
         self.new_tables.append(progress.request.id)
 
     def find(self, progress: Progress) -> Prefix:
@@ -145,15 +160,16 @@ class Tables:
             if self.pool.counts[tail] > 1:
                 (own,) = self.pool.take(1)
                 self.pool.release([tail])
-                self.replace(progress, [*progress.blocks[:-1], own])
                 self.copies.append(BlockCopy(tail, own))
-                self.copies += self.window_tables.copy_tail(progress)
+                for kind in self.kinds:
+                    self.copies += kind.copy_tail(progress)
+                self.replace(progress, [*progress.blocks[:-1], own], progress.held)
 
     def add_blocks(self, progress: Progress, count: int) -> None:
         """Append blocks to the table of a request that is not in its prompt."""
         progress.blocks.extend(self.pool.take(count))
-        if self.windows.num_groups:
-            progress.window_blocks.extend(self.pool.take(count * self.windows.num_groups))
+        for kind in self.kinds:
+            kind.grow(progress, count)
 
     def extend(self, progress: Progress, num_tokens: int) -> None:
         """Add blocks until there is room for so many tokens; `grow` has made room for the next."""
@@ -164,15 +180,16 @@ class Tables:
         may have noted as written what it never wrote."""
         num_used = -(-num_tokens // self.pool.block_size)
         self.pool.release(progress.blocks[num_used:])
-        self.replace(progress, progress.blocks[:num_used])
-        self.window_tables.trim(progress, num_used)
+        for kind in self.kinds:
+            kind.trim(progress, num_used)
+        self.replace(progress, progress.blocks[:num_used], progress.held)
 
     def fork(self, source: Progress, target: Progress) -> None:
         """Start `target` from the computed tokens of `source`; the first to write to a shared tail copies it."""
         num_used = -(-source.num_computed // self.pool.block_size)
-        self.replace(target, source.blocks[:num_used])
-        self.pool.share(target.blocks)
-        self.window_tables.fork(source, target, num_used)
+        blocks = source.blocks[:num_used]
+        self.pool.share(blocks)
+        self.replace(target, blocks, [kind.fork(source, target, num_used) for kind in self.kinds])
         target.num_computed = source.num_computed
         target.num_published, target.content = source.num_published, source.content
         if source.num_computed % self.pool.block_size:
@@ -192,8 +209,9 @@ class Tables:
                 tokens = packed(progress.tokens[i * size : (i + 1) * size])
             known = prompt.hashes.get((i + 1) * size)
             progress.content = self.pool.publish(progress.blocks[i], progress.content, tokens, known)
-            if progress.window_blocks:
-                self.window_tables.publish(progress, i)
+            if progress.held:
+                for kind in self.kinds:
+                    kind.publish(progress, i)
         progress.num_published = num_full
 
     def preempt(self, progress: Progress, can_swap: bool, num_beside: int) -> bool:
@@ -220,9 +238,9 @@ class Tables:
         return True
 
     def _used(self, progress: Progress) -> list[BlockId]:
-        """All that the next token sees: `num_saved_pages` blocks, those of windows last."""
+        """All that the next token sees: `num_saved` pages, those of all tokens first."""
         num_used = -(-progress.num_computed // self.pool.block_size)
-        return progress.blocks[:num_used] + self.window_tables.used(progress, num_used)
+        return [*progress.blocks[:num_used], *chain(*(kind.used(progress, num_used) for kind in self.kinds))]
 
     def _swap_out(self, progress: Progress, blocks: list[BlockId], num_computed: int) -> None:
         progress.host_blocks, progress.num_saved = self.host.take(len(blocks)), num_computed
@@ -230,7 +248,7 @@ class Tables:
 
     def expect(self, progress: Progress) -> bool:
         """Set host blocks aside for what another engine sends; False without room."""
-        num_needed = self.windows.num_saved_pages(progress.request.num_moved)
+        num_needed = self.pages.num_saved(progress.request.num_moved)
         has_room = num_needed <= self.host.num_free
         if has_room:
             self._incoming[progress.id] = self.host.take(num_needed)
@@ -253,13 +271,29 @@ class Tables:
         if progress.host_blocks and self.swap_outs:  # no plan under construction may write to blocks of another
             self.swap_outs = [move for move in self.swap_outs if move.target not in progress.host_blocks]
         self.pool.release(progress.blocks)
-        self.window_tables.release(progress)
+        self.pool.release(self._beside(progress))
         self.host.release(progress.host_blocks)
-        progress.blocks, progress.host_blocks, progress.table_step = [], [], self.step
+        progress.blocks, progress.held, progress.tables = [], (), ((),)
+        progress.host_blocks, progress.table_step = [], self.step
         progress.num_computed = progress.num_published = progress.num_saved = 0
         progress.has_shared_tail = False
 
+    def _beside(self, progress: Progress) -> list[BlockId]:
+        """Pages that it holds of layers that do not keep all tokens."""
+        return list(chain(*(kind.listed(progress) for kind in self.kinds))) if progress.held else []
+
+    def let_go(self, progress: Progress, start: int) -> None:
+        """Release the pages that no token from `start` on sees."""
+        for kind in self.kinds:
+            kind.let_go(progress, start)
+
+    def reach(self, progress: Progress, count: int) -> int:
+        """Take pages ahead of a prompt; how many of the next `count` known tokens have all they need then."""
+        for kind in self.kinds:
+            count = kind.reach(progress, count)
+        return count
+
     def check(self, live: list[Progress]) -> None:
         """Raise AssertionError unless the counts agree with the tables."""
-        self.pool.check([progress.blocks + self.window_tables.held(progress) for progress in live])
+        self.pool.check([progress.blocks + self._beside(progress) for progress in live])
         self.host.check([*(progress.host_blocks for progress in live), self._leaving, *self._incoming.values()])

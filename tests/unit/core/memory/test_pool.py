@@ -1,5 +1,5 @@
+from chairlift.core.memory.pool import BlockPool
 from chairlift.core.packed import packed
-from chairlift.core.scheduling.pool import BlockPool
 
 ROOT = ""
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.scheduling.queue import Rank
 from chairlift.core.step_forecast import StepTimes, seconds_at
 
 MODES = ("recompute", "swap", "auto")
 REQUEUES = ("arrival", "fifo", "lifo")
+Rank = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

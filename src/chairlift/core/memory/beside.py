@@ -1,6 +1,6 @@
-"""Which pages hold the last block of an indexed content, for layers with windows.
+"""Which pages hold what layers of a kind keep at the end of an indexed content.
 
-Always: a page belongs to one content at most, and a content has pages of all groups or none.
+Always: a page belongs to one content at most, and a content has all pages that the kind keeps of a block, or none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from chairlift.core.ids import BlockId, Content
 
 
-class WindowPages:
+class Beside:
     def __init__(self) -> None:
         self._pages: dict[Content, tuple[BlockId, ...]] = {}
         self._contents: dict[BlockId, Content] = {}
@@ -20,11 +20,17 @@ class WindowPages:
         return iter(self._contents)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, WindowPages) and (self._pages, self._contents) == (other._pages, other._contents)
+        return isinstance(other, Beside) and (self._pages, self._contents) == (other._pages, other._contents)
 
     @property
     def contents(self) -> set[Content]:
         return set(self._pages)
+
+    def has(self, content: Content) -> bool:
+        return content in self._pages
+
+    def of(self, contents: Sequence[Content]) -> list[BlockId]:
+        return [page for content in contents for page in self._pages[content]]
 
     def content_of(self, page: BlockId) -> Content:
         return self._contents[page]
@@ -41,14 +47,3 @@ class WindowPages:
         for page in pages:
             del self._contents[page]
         return pages
-
-    def usable(self, contents: Sequence[Content], num_seen: int) -> tuple[int, list[BlockId]]:
-        """Of the prefixes that end with these contents, one after the other: the longest of whose last `num_seen`
-        blocks the pages are there, by its number of blocks; and these pages."""
-        num_usable = num_before = 0  # blocks; of those before the next: the last ones without a gap
-        for count, content in enumerate(contents, 1):
-            num_before = num_before + 1 if content in self._pages else 0
-            if num_before >= min(count, num_seen):
-                num_usable = count
-        seen = contents[max(0, num_usable - num_seen) : num_usable]
-        return num_usable, [page for content in seen for page in self._pages[content]]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from chairlift.core.memory.pages import Kind
 from chairlift.core.plan import StepPlan
-from chairlift.core.windows import Windows
 from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.input import StepInput
 from fakes.worlds.draws import full_world, random_world
@@ -23,15 +23,16 @@ class Device:
             flat[row, place] = block
 
 
-def check_tables(plan: StepPlan, step: StepInput, device: Device, windows: Windows) -> None:
+def check_tables(plan: StepPlan, step: StepInput, device: Device, kind: Kind) -> None:
     """Every page that a chunk reads or writes is where its tokens say."""
-    num, size, low = windows.num_groups, windows.block_size, 0
-    slots = step.window_slots.reshape(num, -1)
-    for chunk, pages in zip(plan.chunks, plan.window_tables, strict=True):
+    num, size, low = kind.num_pages, kind.block_size, 0
+    slots = step.view_slots.reshape(num, -1)
+    for chunk in plan.chunks:
+        _, pages = chunk.tables
         row = int(step.columns.table_rows[low])
         end = chunk.start + chunk.count
         for group in range(num):
-            first, last = windows.num_behind(chunk.start), -(-end // size)
+            first, last = kind.num_behind(chunk.start), -(-end // size)
             wanted = list(pages[first * num + group : last * num : num])
             assert device.tables[1 + group, row, first:last].tolist() == wanted
             places = [pages[i // size * num + group] * size + i % size for i in range(chunk.start, end)]
@@ -43,9 +44,10 @@ def check_tables(plan: StepPlan, step: StepInput, device: Device, windows: Windo
 def follow(world: World) -> int:
     """The number of steps compared."""
     limits, num_rows = world.limits, 2 * world.limits.max_running + 15
+    (kind,) = limits.pages.kinds
     width = -(-limits.max_model_len // limits.block_size)
-    host = HostPart(num_rows, width, limits.block_size, limits.windows)
-    device = Device(num_rows, width, limits.num_window_groups)
+    host = HostPart(num_rows, width, limits.block_size, limits.pages.kinds)
+    device = Device(num_rows, width, kind.num_pages)
     submit = world.runner.submit
     count = 0
 
@@ -54,7 +56,7 @@ def follow(world: World) -> int:
         if plan.chunks:
             step = StepInput.from_bytes(host.input_of(plan).to_bytes())
             device.take(step)
-            check_tables(plan, step, device, limits.windows)
+            check_tables(plan, step, device, kind)
             count += 1
         submit(plan)
 

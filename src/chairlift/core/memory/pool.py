@@ -11,12 +11,12 @@ The prefix index maps (content before, the block's packed tokens) to a block. `c
 distinct prefix, so equal keys mean equal prefixes from the first token on: a hit compares every token, never only a
 hash.
 
-Where layers have windows a block here is a page, and beside the index `window_pages` maps a content to the pages of its
-last block. A prefix can be used up to a block if those layers find all that its next token sees:
+Where some layers do not keep all tokens a block here is a page, and `beside` the index each kind of them maps a content
+to its pages. A prefix can be used up to a block if layers of every kind find all that its next token sees:
 
     content    1   2   3   4   5
     index      F   F   F   F   F
-    windows    W   -   W   W   -      with windows that reach two blocks back: usable up to 4
+    window     W   -   W   W   -      windows that reach two blocks back: usable up to 4
 
 Knows nothing of requests, policies or tensors.
 """
@@ -27,9 +27,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from chairlift.core.ids import BlockId, Content
+from chairlift.core.memory.beside import Beside
+from chairlift.core.memory.pages import Kind
 from chairlift.core.packed import TOKEN_BYTES
 from chairlift.core.routing.news import PrefixNews
-from chairlift.core.scheduling.window_pages import WindowPages
 
 _new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
 
@@ -46,7 +47,7 @@ class Prefix(NamedTuple):
 
     blocks: list[BlockId]
     content: Content  # the index's name for what they hold
-    window_blocks: Sequence[BlockId] = ()  # of layers with windows: all that the next token sees, in order of blocks
+    beside: tuple[Sequence[BlockId], ...] = ()  # of each kind of layers: all that the next token sees, in order
 
 
 class BlockPool:
@@ -55,11 +56,10 @@ class BlockPool:
         num_blocks: int,
         block_size: int,
         has_prefix_index: bool = True,
-        num_seen: int | None = None,
+        kinds: Sequence[Kind] = (),
         news: PrefixNews | None = None,
     ) -> None:
-        """num_seen: blocks that windows reach back; None: there are no windows. news: told of the index, for routers to
-        know."""
+        """kinds: of layers that do not keep all tokens. news: told of the index, for routers to know."""
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.has_prefix_index = has_prefix_index
@@ -71,8 +71,8 @@ class BlockPool:
         self._index: dict[PrefixKey, Indexed] = {}
         self._keys: dict[BlockId, PrefixKey] = {}
         self._num_contents = 0
-        self._num_seen = num_seen
-        self._window_pages = WindowPages()
+        self._kinds = kinds
+        self._beside = [Beside() for _ in kinds]
         self.news = news
 
     @property
@@ -90,7 +90,7 @@ class BlockPool:
 
     def is_indexed(self, block: BlockId) -> bool:
         """Whether the index can find it."""
-        return block in self._keys or block in self._window_pages
+        return block in self._keys or any(block in beside for beside in self._beside)
 
     def take(self, count: int) -> list[BlockId]:
         """Blocks to write to, each held once. The caller has checked `num_free`."""
@@ -109,12 +109,17 @@ class BlockPool:
         """The index no longer finds what a block held."""
         key = self._keys.pop(block, None)
         if key is None:
-            content = self._window_pages.content_of(block)
-        else:
-            content = self._index.pop(key).content
-            if self.news is not None:
-                self.news.lost(content)
-        for page in self._window_pages.drop(content) if self._num_seen is not None else ():
+            (beside,) = (each for each in self._beside if block in each)
+            self._drop(beside, beside.content_of(block))
+            return
+        content = self._index.pop(key).content
+        if self.news is not None:
+            self.news.lost(content)
+        for beside in self._beside:
+            self._drop(beside, content)
+
+    def _drop(self, beside: Beside, content: Content) -> None:
+        for page in beside.drop(content):
             if page in self._cached:  # of no use without the others
                 del self._cached[page]
                 self._blank.append(page)
@@ -154,7 +159,7 @@ class BlockPool:
             self.counts[block] -= 1
             if self.counts[block] > 0:
                 self.num_shared -= 1
-            elif block in self._keys or block in self._window_pages:
+            elif block in self._keys or (self._beside and self.is_indexed(block)):
                 self._cached[block] = None
             else:
                 self._blank.append(block)
@@ -171,11 +176,16 @@ class BlockPool:
                     break
                 blocks.append(found.block)
                 content = found.content
-        if self._num_seen is None:
+        if not self._beside:
             return Prefix(blocks, content)
         contents = [self._index[self._keys[block]].content for block in blocks]
-        count, pages = self._window_pages.usable(contents, self._num_seen)
-        return Prefix(blocks[:count], contents[count - 1] if count else root, pages)
+        num_before = len(contents) + 1
+        while len(contents) < num_before:  # until layers of all kinds can go on there
+            num_before = len(contents)
+            for kind, beside in zip(self._kinds, self._beside, strict=True):
+                del contents[kind.num_usable(contents, beside.has) :]
+        pages = tuple(beside.of(kind.needed(contents)) for kind, beside in zip(self._kinds, self._beside, strict=True))
+        return Prefix(blocks[: len(contents)], contents[-1] if contents else root, pages)
 
     def publish(self, block: BlockId, before: Content, tokens: bytes, known: bytes | None = None) -> int:
         """Index a full, held block with these packed tokens; the name of the content up to its end. `known`: its hash
@@ -192,9 +202,9 @@ class BlockPool:
             self.news.published(content, before, tokens, known)
         return content
 
-    def keep_window(self, content: Content, pages: Sequence[BlockId]) -> None:
-        """Remember the held pages of the last block of an indexed content, unless others are known."""
-        self._window_pages.add(content, pages)
+    def keep(self, place: int, content: Content, pages: Sequence[BlockId]) -> None:
+        """Remember the held pages of layers of a kind at the end of an indexed content, unless others are known."""
+        self._beside[place].add(content, pages)
 
     def check(self, tables: Sequence[Sequence[BlockId]]) -> None:
         """Raise AssertionError unless counts, free blocks and index agree with these tables."""
@@ -209,7 +219,8 @@ class BlockPool:
         assert free == [b for b in range(self.num_blocks) if counts[b] == 0], "free blocks and held blocks overlap"
         assert all(self.is_indexed(block) for block in self._cached), "a cached block is not indexed"
         assert not any(self.is_indexed(block) for block in self._blank), "a blank block is indexed"
-        assert not any(block in self._keys for block in self._window_pages), "a block is of two kinds of layers"
+        kinds = [set(self._keys), *(set(beside) for beside in self._beside)]
+        assert len(set().union(*kinds)) == sum(map(len, kinds)), "a block is of two kinds of layers"
         contents = {indexed.content for indexed in self._index.values()}
-        assert self._window_pages.contents <= contents, "windows of a prefix that the index does not find"
+        assert all(beside.contents <= contents for beside in self._beside), "pages of a prefix that the index lacks"
         assert {i.block: key for key, i in self._index.items()} == self._keys, "index and keys disagree"

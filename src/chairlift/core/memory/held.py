@@ -1,0 +1,97 @@
+"""What requests hold of layers of a kind, beside the blocks that hold all tokens: the contract of each kind's tables.
+
+Always: `Held.pages` is only appended to, or replaced, as block tables are. Runners work in order, so pages that no
+coming chunk reads can be taken again at once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from chairlift.core.ids import BlockId
+from chairlift.core.memory.pool import BlockPool
+from chairlift.core.plan import BlockCopy
+from chairlift.core.request import Progress
+
+
+@dataclass(slots=True)
+class Held:
+    pages: list[BlockId] = field(default_factory=list)
+    num_behind: int = 0  # leading blocks whose pages were released, or never taken: they are not read
+
+
+class KindTables(ABC):
+    def __init__(self, pool: BlockPool, place: int) -> None:
+        """place: of the kind among all of the model's."""
+        self.pool = pool
+        self.place = place
+
+    def of(self, progress: Progress) -> Held:
+        held: Held = progress.held[self.place]
+        return held
+
+    @property
+    @abstractmethod
+    def is_settled(self) -> bool:
+        """Whether `settle` has nothing to do."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Before a plan: what the last one read and no other will is released."""
+
+    @abstractmethod
+    def num_needed(self, progress: Progress, num_found: int, shared: Sequence[BlockId], num_all: int) -> int:
+        """Pages that a request lists after its admission: `num_found` blocks are cached, and `shared` pages beside
+        them, of `num_all` blocks of known tokens."""
+
+    @abstractmethod
+    def begin(self, progress: Progress, num_found: int, shared: Sequence[BlockId], num_all: int) -> Held:
+        """What it holds then; it has not begun to hold anything."""
+
+    @abstractmethod
+    def restore(self, progress: Progress, num_all: int, num_used: int) -> tuple[Held, list[BlockId]]:
+        """What a request holds that is swapped in, and the pages to write to."""
+
+    @abstractmethod
+    def grow(self, progress: Progress, count: int) -> None:
+        """Pages of so many further blocks."""
+
+    @abstractmethod
+    def reach(self, progress: Progress, count: int) -> int:
+        """Take pages ahead of a prompt; how many of the next `count` known tokens have some then."""
+
+    @abstractmethod
+    def let_go(self, progress: Progress, start: int) -> None:
+        """Release the pages that no token from `start` on sees."""
+
+    @abstractmethod
+    def num_unshared(self, progress: Progress, num_steps: int) -> int:
+        """Of so many steps of decodes, those before the first that lets go of a page which another table lists."""
+
+    @abstractmethod
+    def copy_tail(self, progress: Progress) -> list[BlockCopy]:
+        """Replace the pages of the last block, which other tables list, by copies."""
+
+    @abstractmethod
+    def trim(self, progress: Progress, num_used: int) -> None:
+        """Release the pages beyond so many blocks. Drafts may have brought it past several."""
+
+    @abstractmethod
+    def fork(self, source: Progress, target: Progress, num_used: int) -> Held:
+        """What `target` holds that starts after so many blocks of `source`."""
+
+    @abstractmethod
+    def publish(self, progress: Progress, block: int) -> None:
+        """Have the prefix index know the pages of a block, whose content it has just named, if they are held."""
+
+    @abstractmethod
+    def used(self, progress: Progress, num_used: int) -> list[BlockId]:
+        """The pages that the next token sees, of so many computed blocks; others before them are released."""
+
+    @abstractmethod
+    def listed(self, progress: Progress) -> list[BlockId]:
+        """All pages that it holds."""
+
+    @abstractmethod
+    def check(self, progress: Progress, name: str) -> None:
+        """Raise AssertionError unless a running request holds what it should."""
