@@ -200,7 +200,7 @@ def time_outliving(running: int) -> None:
         Request(id=RequestId(i), prompt=(1,), params=SamplingParams(), max_output=9, seed=0)
         for i in range(1, 2 * running + 1)
     ]
-    chunks = [Chunk(request, 0, 1, [1], 1, [], 0, (request,)) for request in made]
+    chunks = [Chunk(request, 0, 1, [1], 1, ([],), 0, (request,)) for request in made]
     one, two = (StepPlan(1, tuple(half), (), running, running) for half in (chunks[:running], chunks[running:]))
     with tempfile.TemporaryDirectory() as folder:
         note = StepNote(Path(folder) / "steps")

@@ -51,7 +51,7 @@ def _selected(rows: Sequence[Row]) -> tuple[Samples, list[tuple[int, Changes]]]:
 def step_of(requests: list[Request], length: int) -> StepInput:
     """Each computes the last of this many tokens; row i of the logits is request i's, and so is row i of the device."""
     blocks = [BlockId(0)] * length
-    chunks = [Chunk(r, length - 1, 1, range(length), length, blocks, length, (r,)) for r in requests]
+    chunks = [Chunk(r, length - 1, 1, range(length), length, (blocks,), length, (r,)) for r in requests]
     return HostPart(len(requests), length, 1).input_of(StepPlan(1, tuple(chunks), (), len(chunks), len(chunks)))
 
 

@@ -73,7 +73,7 @@ class Steps:
             end = start + count
             blocks = [BlockId(block) for block in self.rng.sample(range(2000), -(-end // 16))]
             request = make_request(id, range(end), 4)
-            chunks.append(Chunk(request, start, count, range(end), end, blocks, len(blocks), (request,)))
+            chunks.append(Chunk(request, start, count, range(end), end, (blocks,), len(blocks), (request,)))
         self.num_steps += 1
         plan = StepPlan(self.num_steps, tuple(chunks), (), sum(count for _, count in spans), 0)
         step = self.host.input_of(plan)

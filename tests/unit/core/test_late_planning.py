@@ -7,8 +7,8 @@ from chairlift.core.plan import Chunk, StepPlan
 from fakes.requests import make_request
 
 REQUEST = make_request(1, [1])
-PLAN = StepPlan(1, (Chunk(REQUEST, 100, 1, [1], 1, (), 0, (REQUEST,)),), (), 1, 1)
-PROMPTS = StepPlan(2, (Chunk(REQUEST, 0, 1, [1], 1, (), 0, (REQUEST,)),), (), 1, 0)
+PLAN = StepPlan(1, (Chunk(REQUEST, 100, 1, [1], 1, ((),), 0, (REQUEST,)),), (), 1, 1)
+PROMPTS = StepPlan(2, (Chunk(REQUEST, 0, 1, [1], 1, ((),), 0, (REQUEST,)),), (), 1, 0)
 HOST_S = 0.001
 
 

@@ -19,7 +19,7 @@ def random_size(rng: random.Random) -> StepSize:
 
 def test_the_size_of_a_step_has_its_tokens_and_all_contexts() -> None:
     request = make_request(1, [1])
-    chunks = tuple(Chunk(request, start, count, [1], 1, (), 0, ()) for start, count in ((7, 1), (9, 1), (16, 30)))
+    chunks = tuple(Chunk(request, start, count, [1], 1, ((),), 0, ()) for start, count in ((7, 1), (9, 1), (16, 30)))
     assert size_of(StepPlan(1, chunks, (), 32, 2)) == StepSize(32, 32)
 
 

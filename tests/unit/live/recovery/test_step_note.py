@@ -32,7 +32,7 @@ def step(number: int, *ids: int, samples: bool = True) -> StepPlan:
     chunks = []
     for id in ids:
         request = make_request(id, [1, 2])
-        chunks.append(Chunk(request, 0, 2, [1, 2], 2, [BlockId(id)], 1, (request,) if samples else ()))
+        chunks.append(Chunk(request, 0, 2, [1, 2], 2, ([BlockId(id)],), 1, (request,) if samples else ()))
     return StepPlan(number, tuple(chunks), (), 2 * len(chunks), 0)
 
 

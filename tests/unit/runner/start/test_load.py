@@ -194,7 +194,7 @@ def test_layers_with_windows_share_pages_in_groups(tmp_path: Path) -> None:
     loaded = load_runner(Settings(model=str(tmp_path), device="cpu", num_blocks=200), source, twin.config)
     assert loaded.limits.groups == (Group("window", 6, 9),)
     assert loaded.limits.max_model_len == twin.config.max_model_len
-    with pytest.raises(InvalidConfig, match="num_blocks 6 hold no token: with the model's windows one takes 7 blocks"):
+    with pytest.raises(InvalidConfig, match="num_blocks 6 hold no token: of this model one takes 7 blocks"):
         load_runner(Settings(model=str(tmp_path), device="cpu", num_blocks=6), source, twin.config)
     short = Settings(model=str(tmp_path), device="cpu", num_blocks=20, max_model_len=9)
     assert load_runner(short, source, twin.config).limits.groups == ()

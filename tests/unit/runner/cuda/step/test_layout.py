@@ -45,9 +45,9 @@ def test_a_token_that_is_still_on_the_device_is_named_by_its_row() -> None:
 def test_only_new_blocks_travel_unless_the_table_was_replaced() -> None:
     host, first = HostPart(8, 64, 4), chunk(1, 5, 1, [7, 3])
     host.input_of(plan(first))
-    longer = first._replace(start=8, blocks=[7, 3, 4], num_blocks=3, tokens=list(range(9)), num_tokens=9)
+    longer = first._replace(start=8, tables=([7, 3, 4],), num_blocks=3, tokens=list(range(9)), num_tokens=9)
     assert host.input_of(plan(longer, step=2)).updates.tolist() == [[0, 2, 4]]
-    replaced = first._replace(blocks=[BlockId(1), BlockId(2)], num_blocks=2)
+    replaced = first._replace(tables=([BlockId(1), BlockId(2)],), num_blocks=2)
     renewed = plan(replaced, step=3)._replace(new_tables=(first.request.id,))
     assert host.input_of(renewed).updates.tolist() == [[0, 0, 1], [0, 1, 2]]
     assert host.input_of(plan(replaced, step=4)).updates.tolist() == []
