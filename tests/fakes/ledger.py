@@ -6,7 +6,8 @@ wrong wrote is wiped out: reading it is noticed. `expected` gives the tokens of 
 itself, without blocks, plans or a scheduler.
 
 Layers with windows keep a number of their own for each token, which follows from the first: what a token sees of them
-is compared. A page that was released too early, or lies elsewhere, holds another.
+is compared. A page that was released too early, or lies elsewhere, holds another. Layers with a state fold every token
+into a number: the one that a chunk starts from is compared with that of all tokens before it.
 """
 
 from array import array
@@ -16,7 +17,7 @@ from itertools import count
 from operator import mul
 
 from chairlift.core.ids import BlockId, RequestId
-from chairlift.core.memory.pages import Kind
+from chairlift.core.memory.pages import Fixed, Kind, Window
 from chairlift.core.plan import Chunk, Sampled, StepPlan, StepResult
 from chairlift.core.ports import RunnerFailed, RunnerFull
 from chairlift.core.request import Request
@@ -46,6 +47,14 @@ def _entry(before: list[int], token: int, salt: str) -> int:
 
 def _sample(entries: list[int], request: Request, vocab_size: int) -> int:
     return _mix(_entry(entries, 0, request.attributes.prefix_root), request.seed, request.sample_index) % vocab_size
+
+
+def _states(entries: Sequence[int], place: int) -> int:
+    """What layers with a state make of these, one after the other."""
+    value = place
+    for entry in entries:
+        value = _mix(value, entry)
+    return value
 
 
 def likely(entries: list[int], request: Request, vocab_size: int) -> list[tuple[int, float]]:
@@ -154,8 +163,10 @@ class LedgerRunner:
             self._check_adapter(plan, chunk)
             entries = self._compute(chunk)
             self._check_beside(chunk, entries)
+            self._check_states(chunk, entries)
             for i in range(chunk.start, chunk.start + chunk.count):
                 self._write_beside(chunk, i, entries[i])
+            self._write_states(chunk, entries, plan)
             for request in chunk.samples:
                 first, *others = self._choose(entries, request, chunk.drafts)
                 tokens.append(first.token)
@@ -164,7 +175,7 @@ class LedgerRunner:
                     scores[request.id] = first.score
                 if others:
                     more[request.id] = others
-                self._wipe(chunk, chunk.start + 1 + len(others))
+                self._wipe(plan, chunk, chunk.start + 1 + len(others))
             if chunk.request.params.prompt_logprobs is not None:
                 prompt = chunk.request.prompt[chunk.start + 1 : chunk.start + chunk.count + 1]
                 prompt_scores[chunk.request.id] = tuple(TokenScore(t, 0.0, 0.0, 1, ()) for t in prompt)
@@ -190,27 +201,78 @@ class LedgerRunner:
         self.num_accepted += len(chosen) - 1
         return chosen
 
-    def _wipe(self, chunk: Chunk, end: int) -> None:
+    def _wipe(self, plan: StepPlan, chunk: Chunk, end: int) -> None:
         """Nothing that drafts wrote from there on is there any more."""
         for i in range(end, chunk.start + chunk.count if chunk.drafts else end):
             self.memory[chunk.blocks[i // self.block_size]][i % self.block_size] = EMPTY
             self._write_beside(chunk, i, EMPTY)
+        if chunk.drafts:
+            self._lose_states(plan, chunk, end)
+
+    def _lose_states(self, plan: StepPlan, chunk: Chunk, start: int) -> None:
+        """Those that this chunk wrote after more tokens."""
+        size, after = self.block_size, (chunk.start + chunk.count) // self.block_size
+        for place, kind in self._fixed():
+            if after * size > start:
+                self._keep(kind.half(chunk.tables[1 + place], after)[1], EMPTY)
+            for checkpoint in plan.checkpoints:
+                if (checkpoint.request, checkpoint.place) == (chunk.request.id, place) and checkpoint.position > start:
+                    self._keep(checkpoint.pages, EMPTY)
 
     def _pages(self, chunk: Chunk, place: int, i: int) -> Sequence[BlockId]:
         """Of the block of a token, one for each group of layers of a kind."""
         table, num = chunk.tables[1 + place], self.kinds[place].num_pages
+        if isinstance(self.kinds[place], Fixed):
+            return ()
         first = i // self.block_size * num
         assert len(table) >= first + num, "there are no pages of windows"
         return table[first : first + num]
 
     def _write_beside(self, chunk: Chunk, i: int, entry: int) -> None:
-        for place in range(len(self.kinds)):
-            for group, page in enumerate(self._pages(chunk, place, i)):
+        for place, kind in enumerate(self.kinds):
+            pages = self._pages(chunk, place, i)
+            if isinstance(kind, Fixed):
+                pages, _ = kind.half(chunk.tables[1 + place], i // self.block_size)
+            for group, page in enumerate(pages):
                 self.memory[page][i % self.block_size] = EMPTY if entry == EMPTY else _mix(entry, place, group)
 
+    def _fixed(self) -> list[tuple[int, Fixed]]:
+        return [(place, kind) for place, kind in enumerate(self.kinds) if isinstance(kind, Fixed)]
+
+    def _check_states(self, chunk: Chunk, entries: list[int]) -> None:
+        """The state and the rows that a chunk goes on from are those of all tokens before it."""
+        size, first = self.block_size, chunk.start // self.block_size
+        for place, kind in self._fixed():
+            rows, state = kind.half(chunk.tables[1 + place], first)
+            value = _states(entries[: first * size], place)
+            for group, page in enumerate(state if first else ()):
+                found = self.memory[page][0]
+                assert found == _mix(value, group), f"request {chunk.request.id} goes on from another state"
+            for i in range(first * size, chunk.start):
+                for group, page in enumerate(rows):
+                    found = self.memory[page][i % size]
+                    assert found == _mix(entries[i], place, group), f"request {chunk.request.id} has other rows at {i}"
+
+    def _write_states(self, chunk: Chunk, entries: list[int], plan: StepPlan) -> None:
+        size, end = self.block_size, chunk.start + chunk.count
+        for place, kind in self._fixed():
+            if end // size > chunk.start // size:
+                state = kind.half(chunk.tables[1 + place], end // size)[1]
+                self._keep(state, _states(entries[: end // size * size], place))
+            for checkpoint in plan.checkpoints:
+                if (checkpoint.request, checkpoint.place) == (chunk.request.id, place):
+                    assert chunk.start < checkpoint.position <= end and checkpoint.position % size == 0
+                    self._keep(checkpoint.pages, _states(entries[: checkpoint.position], place))
+
+    def _keep(self, pages: Sequence[BlockId], value: int) -> None:
+        for group, page in enumerate(pages):
+            self.memory[page] = [_mix(value, group)] * self.block_size
+
     def _check_beside(self, chunk: Chunk, entries: list[int]) -> None:
-        """All that the first token of a chunk sees of layers that do not keep all tokens is there."""
+        """All that the first token of a chunk sees of layers with windows is there."""
         for place, kind in enumerate(self.kinds):
+            if not isinstance(kind, Window):
+                continue
             for i in range(max(0, chunk.start - kind.reach + 1), chunk.start):
                 for group, page in enumerate(self._pages(chunk, place, i)):
                     found = self.memory[page][i % self.block_size]
@@ -229,6 +291,7 @@ class LedgerRunner:
             for i in range(chunk.start, chunk.start + chunk.count):
                 self.memory[chunk.blocks[i // self.block_size]][i % self.block_size] = EMPTY
                 self._write_beside(chunk, i, EMPTY)
+            self._lose_states(plan, chunk, chunk.start)
 
     def _compute(self, chunk: Chunk) -> list[int]:
         assert 1 <= chunk.count <= len(chunk.request.prompt) + chunk.request.max_output - 1 - chunk.start
@@ -264,6 +327,13 @@ class LedgerRunner:
         first, end = chunk.start // size, (chunk.start + chunk.count - 1) // size + 1
         read, written = [*chunk.blocks[:first]], [*chunk.blocks[first:end]]
         for kind, table in zip(self.kinds, chunk.tables[1:], strict=True):
+            if isinstance(kind, Fixed):
+                last, after = (chunk.start + chunk.count - 1) // size, (chunk.start + chunk.count) // size
+                own = [page for tile in range(first, last + 1) for page in kind.half(table, tile)[0]]
+                own += kind.half(table, after)[1] if after > first else ()
+                written += dict.fromkeys(own)
+                read += [page for page in kind.half(table, first)[1] if first and page not in own]
+                continue
             num, low = kind.num_pages, kind.num_behind(chunk.start)
             read += table[low * num : first * num]
             written += table[first * num : end * num]

@@ -56,6 +56,15 @@ class BlockCopy(NamedTuple):
     target: BlockId
 
 
+class Checkpoint(NamedTuple):
+    """A state of layers whose memory does not grow, to be written to further pages."""
+
+    request: RequestId
+    place: int  # of the kind of layers among all
+    position: int  # tokens that it follows, all of them computed then
+    pages: tuple[BlockId, ...]
+
+
 class AdapterSlot(NamedTuple):
     """An adapter, and the place on the device where its matrices are."""
 
@@ -76,6 +85,7 @@ class StepPlan(NamedTuple):
     # Requests that have another block table than in the plans before, in this one or later; any other table has at most
     # been appended to.
     new_tables: tuple[RequestId, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()  # that its chunks reach
     adapters: tuple[AdapterSlot, ...] = ()  # of its chunks' requests, each once
     loads: tuple[AdapterSlot, ...] = ()  # to be copied to their slots, which no chunk but their own requests' uses
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.memory.pages import Group
+from chairlift.core.memory.pages import Fixed, Group
 from chairlift.core.memory.preemption import MODES, Preemption
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policy import Prefill
@@ -26,13 +26,14 @@ from fakes.worlds.world import Arrivals, Fault, World
 
 def random_world(
     seed: int, policy: str | None = None, prefill: str | None = None, admission: str | None = None,
-    drafts: bool = False, windows: bool = False, adapters: random.Random | None = None, **more: Any,
+    drafts: bool = False, windows: bool = False, states: bool = False, adapters: random.Random | None = None, **more: Any,
 ) -> World:  # fmt: skip
     """With drafts it is the same world, and its tokens are guessed. With windows it is another, some of whose layers
     have one. `adapters` draws an adapter for each prompt, of more than there are slots. `more`: of a `World`."""
     rng = random.Random(seed)
     limits = _random_limits(rng, max_drafts=1 + seed % 5 if drafts else 0)
     limits = with_windows(limits, rng) if windows else limits
+    limits = with_states(limits, rng) if states else limits
     preemption = Preemption(
         mode=rng.choice(MODES),
         num_host_blocks=rng.choice([0, 2, 20]) * limits.pages.per_block,
@@ -125,6 +126,17 @@ def _random_script(rng: random.Random, limits: Limits) -> tuple[Arrivals, dict[i
                 aborts.setdefault(step + rng.randint(0, 8), []).append(request.id)
         next_id += len(samples)
     return arrivals, aborts
+
+
+def with_states(limits: Limits, rng: random.Random) -> Limits:
+    """Pages of states on top of such a pool, some more for checkpoints."""
+    fixed = Group("fixed", rng.choice([1, 1, 2, 3]), limits.block_size * rng.choice([1, 2, 3]), rng.choice([1, 1, 2]))
+    limits = replace(limits, groups=(*limits.groups, fixed))
+    longest = max(2, min(limits.max_model_len, limits.num_blocks * limits.block_size))
+    (kind,) = (each for each in limits.pages.kinds if isinstance(each, Fixed))
+    num_own = kind.num_in_prompt(1) * rng.randint(1, 3) + rng.randint(0, 8)
+    num_blocks = max(limits.num_blocks + num_own, limits.pages.num_in_prompt(longest))
+    return replace(limits, num_blocks=num_blocks, max_model_len=longest)
 
 
 def _with_adapters(limits: Limits, arrivals: Arrivals, rng: random.Random) -> tuple[Limits, Arrivals]:

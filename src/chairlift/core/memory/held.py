@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from chairlift.core.ids import BlockId
-from chairlift.core.memory.pool import BlockPool
-from chairlift.core.plan import BlockCopy
+from chairlift.core.memory.pool import BlockPool, Prefix
+from chairlift.core.plan import BlockCopy, Checkpoint, Chunk
 from chairlift.core.request import Progress
 
 
@@ -36,25 +36,32 @@ class KindTables(ABC):
         """Whether `settle` has nothing to do."""
 
     @abstractmethod
-    def settle(self) -> None:
-        """Before a plan: what the last one read and no other will is released."""
+    def settle(self, has_copied: bool) -> None:
+        """Before a plan: what the last one read and no other will is released. has_copied: its copies were in it."""
 
     @abstractmethod
-    def num_needed(self, progress: Progress, num_found: int, shared: Sequence[BlockId], num_all: int) -> int:
-        """Pages that a request lists after its admission: `num_found` blocks are cached, and `shared` pages beside
-        them, of `num_all` blocks of known tokens."""
+    def num_needed(self, progress: Progress, found: Prefix, num_all: int) -> int:
+        """Pages that the admission of a request takes, with `num_all` blocks of known tokens; cached ones included."""
 
     @abstractmethod
-    def begin(self, progress: Progress, num_found: int, shared: Sequence[BlockId], num_all: int) -> Held:
-        """What it holds then; it has not begun to hold anything."""
+    def begin(self, progress: Progress, found: Prefix, num_all: int) -> tuple[Held, list[BlockCopy]]:
+        """What it holds then, and what is copied for it; found pages are shared already."""
 
     @abstractmethod
-    def restore(self, progress: Progress, num_all: int, num_used: int) -> tuple[Held, list[BlockId]]:
+    def restore(self, progress: Progress, num_all: int) -> tuple[Held, list[BlockId]]:
         """What a request holds that is swapped in, and the pages to write to."""
 
+    def num_growing(self, progress: Progress) -> int:
+        """Pages that `grow` or `copy_tail` take beyond those of a block."""
+        return 0
+
     @abstractmethod
-    def grow(self, progress: Progress, count: int) -> None:
-        """Pages of so many further blocks."""
+    def grow(self, progress: Progress, count: int) -> list[BlockCopy]:
+        """Take pages of so many blocks, which it has just got; copies if others were given in their place."""
+
+    def checkpoints(self, chunks: Sequence[Chunk]) -> list[Checkpoint]:
+        """That the chunks of a plan are to write."""
+        return []
 
     @abstractmethod
     def reach(self, progress: Progress, count: int) -> int:
@@ -66,7 +73,7 @@ class KindTables(ABC):
 
     @abstractmethod
     def num_unshared(self, progress: Progress, num_steps: int) -> int:
-        """Of so many steps of decodes, those before the first that lets go of a page which another table lists."""
+        """Of so many steps of decodes, those before the first that does more than take and let go of its own pages."""
 
     @abstractmethod
     def copy_tail(self, progress: Progress) -> list[BlockCopy]:
@@ -85,12 +92,24 @@ class KindTables(ABC):
         """Have the prefix index know the pages of a block, whose content it has just named, if they are held."""
 
     @abstractmethod
-    def used(self, progress: Progress, num_used: int) -> list[BlockId]:
-        """The pages that the next token sees, of so many computed blocks; others before them are released."""
+    def used(self, progress: Progress) -> list[BlockId]:
+        """The pages that the next token sees; others before them are released."""
 
     @abstractmethod
     def listed(self, progress: Progress) -> list[BlockId]:
         """All pages that it holds."""
+
+    def release(self, progress: Progress) -> None:
+        self.pool.release(self.listed(progress))
+
+    def is_spoilt(self, chunk: Chunk) -> bool:
+        """Whether a chunk that was broken off may have overwritten what it started from."""
+        return False
+
+    @property
+    def passing(self) -> list[BlockId]:
+        """Pages that are held for the plan under construction."""
+        return []
 
     @abstractmethod
     def check(self, progress: Progress, name: str) -> None:

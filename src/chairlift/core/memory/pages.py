@@ -6,6 +6,7 @@ each block. What other layers keep is declared as groups, each of a kind:
     block      0    1    2    3    4    5
     tokens     F    F    F    F    F    F
     window     .    .    W    W    W    W      `num_pages` each, released once no coming token sees them
+    fixed      two halves: a state of `num_pages`, and the rows of the block after it
 
 Numbers alone; tables are made of them in `tables.py`.
 """
@@ -16,7 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.ids import Content
+from chairlift.core.ids import BlockId, Content
 
 
 class Group(NamedTuple):
@@ -24,18 +25,20 @@ class Group(NamedTuple):
 
     kind: str  # a name in `KINDS`
     num_pages: int
-    reach: int  # window: positions that a token sees, its own included
+    reach: int  # window: positions that a token sees, its own included; fixed: tokens between two checkpoints
+    num_tile_pages: int = 0  # fixed: of the rows of a block
 
 
 class Kind(ABC):
     """What layers of a kind take."""
 
-    def __init__(self, group: Group, block_size: int, max_step_tokens: int) -> None:
+    def __init__(self, group: Group, block_size: int, max_step_tokens: int, max_running: int) -> None:
         if group.num_pages < 1 or group.reach < 1:
-            raise InvalidConfig(f"{group}: num_pages and reach must be at least 1")
-        self.num_pages, self.reach = group.num_pages, group.reach
+            raise InvalidConfig(f"layers of kind {group.kind}: num_pages and reach must be at least 1")
+        self.num_pages, self.reach, self.num_tile_pages = group.num_pages, group.reach, group.num_tile_pages
         self.block_size = block_size
         self.max_step_tokens = max_step_tokens
+        self.max_running = max_running
 
     @property
     @abstractmethod
@@ -57,6 +60,11 @@ class Kind(ABC):
     @abstractmethod
     def num_saved(self, num_tokens: int) -> int:
         """Pages that hold all that the token after these sees."""
+
+    @property
+    def max_drafts(self) -> int:
+        """Tokens that may be drafted for a request in a step."""
+        return 1 << 30
 
     @abstractmethod
     def num_usable(self, contents: Sequence[Content], has: Callable[[Content], bool]) -> int:
@@ -108,7 +116,52 @@ class Window(Kind):
         return contents[max(0, len(contents) - self.num_seen) :]
 
 
-KINDS: dict[str, type[Kind]] = {"window": Window}
+class Fixed(Kind):
+    def __init__(self, group: Group, block_size: int, max_step_tokens: int, max_running: int) -> None:
+        super().__init__(group, block_size, max_step_tokens, max_running)
+        if self.reach % block_size:
+            raise InvalidConfig(f"checkpoints every {self.reach} tokens are not at the ends of blocks of {block_size}")
+
+    @property
+    def max_drafts(self) -> int:
+        return self.block_size - 1  # so that a step passes the end of one tile at most
+
+    @property
+    def num_own(self) -> int:
+        """Pages of a request."""
+        return 2 * (self.num_pages + self.num_tile_pages)
+
+    def half(self, pages: Sequence[BlockId], tile: int) -> tuple[Sequence[BlockId], Sequence[BlockId]]:
+        """Of a request's pages those of the rows of a tile, and of the state before it."""
+        size = self.num_tile_pages + self.num_pages
+        half = pages[tile % 2 * size : (tile % 2 + 1) * size]
+        return half[: self.num_tile_pages], half[self.num_tile_pages :]
+
+    @property
+    def per_block(self) -> int:
+        return 0
+
+    def num_behind(self, start: int) -> int:
+        return 0
+
+    def num_decoding(self, num_blocks: int) -> int:
+        return self.num_own if num_blocks else 0
+
+    def num_in_prompt(self, num_blocks: int) -> int:
+        return self.num_own + self.num_pages if num_blocks else 0  # and what it starts from
+
+    def num_saved(self, num_tokens: int) -> int:
+        num_tiles, rest = divmod(num_tokens, self.block_size)
+        return self.num_pages * (num_tiles > 0) + self.num_tile_pages * (rest > 0)
+
+    def num_usable(self, contents: Sequence[Content], has: Callable[[Content], bool]) -> int:
+        return next((count for count in range(len(contents), 0, -1) if has(contents[count - 1])), 0)
+
+    def needed(self, contents: Sequence[Content]) -> Sequence[Content]:
+        return contents[-1:]
+
+
+KINDS: dict[str, type[Kind]] = {"window": Window, "fixed": Fixed}
 
 
 class Pages:
@@ -154,8 +207,8 @@ class Pages:
 
 
 @lru_cache(maxsize=64)
-def pages_of(block_size: int, max_step_tokens: int, groups: tuple[Group, ...]) -> Pages:
+def pages_of(block_size: int, max_step_tokens: int, groups: tuple[Group, ...], max_running: int = 1) -> Pages:
     unknown = [group.kind for group in groups if group.kind not in KINDS]
     if unknown:
         raise InvalidConfig(f"layers of kind {unknown[0]!r} are not known; there are: {', '.join(KINDS)}")
-    return Pages(block_size, [KINDS[group.kind](group, block_size, max_step_tokens) for group in groups])
+    return Pages(block_size, [KINDS[group.kind](group, block_size, max_step_tokens, max_running) for group in groups])

@@ -48,6 +48,7 @@ class Prefix(NamedTuple):
     blocks: list[BlockId]
     content: Content  # the index's name for what they hold
     beside: tuple[Sequence[BlockId], ...] = ()  # of each kind of layers: all that the next token sees, in order
+    num_indexed: int = 0  # blocks that are there, where some kind cannot go on after all of them
 
 
 class BlockPool:
@@ -178,14 +179,14 @@ class BlockPool:
                 content = found.content
         if not self._beside:
             return Prefix(blocks, content)
-        contents = [self._index[self._keys[block]].content for block in blocks]
+        contents, num_indexed = [self._index[self._keys[block]].content for block in blocks], len(blocks)
         num_before = len(contents) + 1
         while len(contents) < num_before:  # until layers of all kinds can go on there
             num_before = len(contents)
             for kind, beside in zip(self._kinds, self._beside, strict=True):
                 del contents[kind.num_usable(contents, beside.has) :]
         pages = tuple(beside.of(kind.needed(contents)) for kind, beside in zip(self._kinds, self._beside, strict=True))
-        return Prefix(blocks[: len(contents)], contents[-1] if contents else root, pages)
+        return Prefix(blocks[: len(contents)], contents[-1] if contents else root, pages, num_indexed)
 
     def publish(self, block: BlockId, before: Content, tokens: bytes, known: bytes | None = None) -> int:
         """Index a full, held block with these packed tokens; the name of the content up to its end. `known`: its hash
@@ -207,7 +208,7 @@ class BlockPool:
         self._beside[place].add(content, pages)
 
     def check(self, tables: Sequence[Sequence[BlockId]]) -> None:
-        """Raise AssertionError unless counts, free blocks and index agree with these tables."""
+        """Raise AssertionError unless counts, free blocks and index agree with these tables and other holders."""
         counts = [0] * self.num_blocks
         for table in tables:
             assert len(dict.fromkeys(table)) == len(table), f"a table lists a block twice: {table}"

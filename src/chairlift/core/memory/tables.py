@@ -10,8 +10,9 @@ from itertools import chain
 
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.fixed import FixedTables
 from chairlift.core.memory.held import Held, KindTables
-from chairlift.core.memory.pages import Kind, Window
+from chairlift.core.memory.pages import Fixed, Kind, Window
 from chairlift.core.memory.pool import BlockPool, Prefix
 from chairlift.core.memory.preemption import Preemption
 from chairlift.core.memory.window import WindowTables
@@ -24,6 +25,8 @@ _MEMORY = 8  # returns of preempted requests that count
 
 
 def _tables_of(kind: Kind, pool: BlockPool, place: int) -> KindTables:
+    if isinstance(kind, Fixed):
+        return FixedTables(pool, place, kind)
     assert isinstance(kind, Window)
     return WindowTables(pool, place, kind)
 
@@ -51,7 +54,7 @@ class Tables:
     def begin(self) -> None:
         """Start a new plan."""
         for kind in self.kinds:
-            kind.settle()
+            kind.settle(has_copied=not self.copies)
         if self._leaving and not self.swap_ins:
             self.host.release(self._leaving)
             self._leaving = []
@@ -68,7 +71,10 @@ class Tables:
         tables = tuple(self.new_tables)
         self.swap_outs, self.swap_ins, self.copies, self.new_tables = [], [], [], []
         self.step += 1
-        return StepPlan(step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables)
+        checkpoints = tuple(chain(*(kind.checkpoints(chunks) for kind in self.kinds)))
+        return StepPlan(
+            step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables, checkpoints
+        )
 
     @property
     def is_settled(self) -> bool:
@@ -93,8 +99,8 @@ class Tables:
         """Free blocks that admitting a request takes, cached ones included."""
         num_all = -(-len(progress.tokens) // self.pool.block_size)
         num_taken = num_all
-        for kind, shared in zip(self.kinds, found.beside, strict=True):
-            num_taken += kind.num_needed(progress, len(found.blocks), shared, num_all)
+        for kind in self.kinds:
+            num_taken += kind.num_needed(progress, found, num_all)
         if progress.host_blocks:
             return num_taken
         counts = self.pool.counts
@@ -109,7 +115,7 @@ class Tables:
         if progress.host_blocks:
             blocks = self.pool.take(num_all)
             num_used = -(-progress.num_saved // size)
-            restored = [kind.restore(progress, num_all, num_used) for kind in self.kinds]
+            restored = [kind.restore(progress, num_all) for kind in self.kinds]
             self.replace(progress, blocks, [held for held, _ in restored])
             targets = chain(blocks[:num_used], *(pages for _, pages in restored))
             self.swap_ins += map(BlockCopy, progress.host_blocks, targets)
@@ -117,17 +123,17 @@ class Tables:
             progress.host_blocks = []
             progress.num_computed, progress.num_saved = progress.num_saved, 0
             return
-        blocks, content, beside = found
+        blocks, content, beside = found.blocks, found.content, found.beside
         self.pool.share(blocks)
         for shared in beside:
             self.pool.share(shared)
         progress.num_computed = len(blocks) * size
         progress.num_published, progress.content = len(blocks), content
         own = self.pool.take(num_all - len(blocks))
-        held = [
-            kind.begin(progress, len(blocks), shared, num_all) for kind, shared in zip(self.kinds, beside, strict=True)
-        ]
-        self.replace(progress, blocks + own, held)
+        begun = [kind.begin(progress, found, num_all) for kind in self.kinds]
+        self.replace(progress, blocks + own, [held for held, _ in begun])
+        for _, copies in begun:
+            self.copies += copies
 
     def _learn(self, share: float) -> None:
         """Blocks that were released stay in the cache until others take them, whether swapped out or dropped."""
@@ -169,7 +175,10 @@ class Tables:
         """Append blocks to the table of a request that is not in its prompt."""
         progress.blocks.extend(self.pool.take(count))
         for kind in self.kinds:
-            kind.grow(progress, count)
+            copies = kind.grow(progress, count)
+            if copies:
+                self.copies += copies
+                self.replace(progress, progress.blocks, progress.held)
 
     def extend(self, progress: Progress, num_tokens: int) -> None:
         """Add blocks until there is room for so many tokens; `grow` has made room for the next."""
@@ -240,7 +249,7 @@ class Tables:
     def _used(self, progress: Progress) -> list[BlockId]:
         """All that the next token sees: `num_saved` pages, those of all tokens first."""
         num_used = -(-progress.num_computed // self.pool.block_size)
-        return [*progress.blocks[:num_used], *chain(*(kind.used(progress, num_used) for kind in self.kinds))]
+        return [*progress.blocks[:num_used], *chain(*(kind.used(progress) for kind in self.kinds))]
 
     def _swap_out(self, progress: Progress, blocks: list[BlockId], num_computed: int) -> None:
         progress.host_blocks, progress.num_saved = self.host.take(len(blocks)), num_computed
@@ -271,7 +280,8 @@ class Tables:
         if progress.host_blocks and self.swap_outs:  # no plan under construction may write to blocks of another
             self.swap_outs = [move for move in self.swap_outs if move.target not in progress.host_blocks]
         self.pool.release(progress.blocks)
-        self.pool.release(self._beside(progress))
+        for kind in self.kinds if progress.held else ():
+            kind.release(progress)
         self.host.release(progress.host_blocks)
         progress.blocks, progress.held, progress.tables = [], (), ((),)
         progress.host_blocks, progress.table_step = [], self.step
@@ -281,6 +291,15 @@ class Tables:
     def _beside(self, progress: Progress) -> list[BlockId]:
         """Pages that it holds of layers that do not keep all tokens."""
         return list(chain(*(kind.listed(progress) for kind in self.kinds))) if progress.held else []
+
+    def is_lost(self, progress: Progress, chunk: Chunk, moved: set[BlockId]) -> bool:
+        """Whether what a chunk started from is gone, as it was broken off with the moves of its plan to these."""
+        is_moved = not moved.isdisjoint(progress.blocks + self._beside(progress))
+        return is_moved or any(kind.is_spoilt(chunk) for kind in self.kinds)
+
+    def num_growing(self, progress: Progress) -> int:
+        """Pages that `grow` takes beyond those of a block."""
+        return sum(kind.num_growing(progress) for kind in self.kinds)
 
     def let_go(self, progress: Progress, start: int) -> None:
         """Release the pages that no token from `start` on sees."""
@@ -295,5 +314,6 @@ class Tables:
 
     def check(self, live: list[Progress]) -> None:
         """Raise AssertionError unless the counts agree with the tables."""
-        self.pool.check([progress.blocks + self._beside(progress) for progress in live])
+        tables = [progress.blocks + self._beside(progress) for progress in live]
+        self.pool.check([*tables, *([page] for kind in self.kinds for page in kind.passing)])
         self.host.check([*(progress.host_blocks for progress in live), self._leaving, *self._incoming.values()])

@@ -4,12 +4,10 @@ Always: a request that decodes has pages for all of its blocks from `num_behind`
 are computed at least, and for those of its next chunk if the pool has them.
 """
 
-from collections.abc import Sequence
-
 from chairlift.core.ids import BlockId
 from chairlift.core.memory.held import Held, KindTables
 from chairlift.core.memory.pages import Window
-from chairlift.core.memory.pool import BlockPool
+from chairlift.core.memory.pool import BlockPool, Prefix
 from chairlift.core.plan import BlockCopy
 from chairlift.core.request import Progress
 
@@ -27,7 +25,7 @@ class WindowTables(KindTables):
     def is_settled(self) -> bool:
         return not self._advanced
 
-    def settle(self) -> None:
+    def settle(self, has_copied: bool) -> None:
         if self._advanced:
             for progress in self._advanced:
                 if progress.held:
@@ -61,8 +59,8 @@ class WindowTables(KindTables):
                 return min(num_steps, max(0, first - num_computed))
         return num_steps
 
-    def num_needed(self, progress: Progress, num_found: int, shared: Sequence[BlockId], num_all: int) -> int:
-        low = num_found - len(shared) // self._num
+    def num_needed(self, progress: Progress, found: Prefix, num_all: int) -> int:
+        low = len(found.blocks) - len(found.beside[self.place]) // self._num
         if progress.host_blocks:
             low = self._window.num_behind(progress.num_saved)
         return self._num * (self._end(low, num_all) - low)
@@ -71,18 +69,20 @@ class WindowTables(KindTables):
         """The block before which a prompt takes pages, where those before `low` are released."""
         return min(num_all, low + self._window.num_ahead)
 
-    def begin(self, progress: Progress, num_found: int, shared: Sequence[BlockId], num_all: int) -> Held:
+    def begin(self, progress: Progress, found: Prefix, num_all: int) -> tuple[Held, list[BlockCopy]]:
+        shared, num_found = found.beside[self.place], len(found.blocks)
         low = num_found - len(shared) // self._num
         own = self.pool.take(self._num * (self._end(low, num_all) - num_found))
-        return Held([*[_NOWHERE] * (low * self._num), *shared, *own], low)
+        return Held([*[_NOWHERE] * (low * self._num), *shared, *own], low), []
 
-    def restore(self, progress: Progress, num_all: int, num_used: int) -> tuple[Held, list[BlockId]]:
-        low = self._window.num_behind(progress.num_saved)
+    def restore(self, progress: Progress, num_all: int) -> tuple[Held, list[BlockId]]:
+        low, num_used = self._window.num_behind(progress.num_saved), -(-progress.num_saved // self._window.block_size)
         own = self.pool.take(self._num * (self._end(low, num_all) - low))
         return Held([_NOWHERE] * (low * self._num) + own, low), own[: self._num * (num_used - low)]
 
-    def grow(self, progress: Progress, count: int) -> None:
+    def grow(self, progress: Progress, count: int) -> list[BlockCopy]:
         self.of(progress).pages.extend(self.pool.take(count * self._num))
+        return []
 
     def copy_tail(self, progress: Progress) -> list[BlockCopy]:
         held = self.of(progress)
@@ -111,9 +111,9 @@ class WindowTables(KindTables):
         if block >= held.num_behind:
             self.pool.keep(self.place, progress.content, held.pages[block * self._num : (block + 1) * self._num])
 
-    def used(self, progress: Progress, num_used: int) -> list[BlockId]:
+    def used(self, progress: Progress) -> list[BlockId]:
         self.let_go(progress, progress.num_computed)
-        held = self.of(progress)
+        held, num_used = self.of(progress), -(-progress.num_computed // self._window.block_size)
         return held.pages[held.num_behind * self._num : num_used * self._num]
 
     def listed(self, progress: Progress) -> list[BlockId]:

@@ -40,6 +40,8 @@ class Planner:
         self._tables = running_set.tables
         self._pool = running_set.tables.pool
         self._has_kinds = bool(running_set.tables.kinds)
+        kinds = running_set.limits.pages.kinds
+        self._max_drafts = min([self._limits.max_drafts, *(kind.max_drafts for kind in kinds)])
         self._per_block = running_set.limits.pages.per_block
 
     def plan(self, now: float) -> StepPlan | None:
@@ -116,6 +118,7 @@ class Planner:
                     num_growing += per_block
                     if self._has_kinds:
                         self._tables.let_go(progress, computed)
+                        num_growing += self._tables.num_growing(progress)
             else:
                 prompts.append(progress)
         return Runnable(decodes, prompts, num_growing)
@@ -216,7 +219,7 @@ class Planner:
             request, progress = chunk.request, running[chunk.request.id]
             num_free = max(0, self._pool.num_free // per_block - num_kept)
             num_places = size * (chunk.num_blocks + num_free) - chunk.start - 1
-            count = min(budget, self._limits.max_drafts, num_places, progress.limit - chunk.num_tokens - 1)
+            count = min(budget, self._max_drafts, num_places, progress.limit - chunk.num_tokens - 1)
             drafts: tuple[int, ...] = ()
             if count > 0 and len(chunk.samples) == 1 and progress.beams is None:
                 guesses = drafter.draft(request, chunk.tokens, count)[:count]

@@ -231,7 +231,7 @@ class RunningSet:
                 progress.num_pending -= request in chunk.samples
                 self.tables.trim(progress, progress.num_known)
                 # Swapped in, copied or forked by this plan: the content to start from is lost.
-                if len(chunk.samples) > 1 or not moved.isdisjoint(progress.blocks):
+                if len(chunk.samples) > 1 or self.tables.is_lost(progress, chunk, moved):
                     self._preempt(progress, now, can_swap=False)
                     self.requeue(progress)
 
