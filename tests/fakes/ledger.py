@@ -231,10 +231,14 @@ class LedgerRunner:
     def _write_beside(self, chunk: Chunk, i: int, entry: int) -> None:
         for place, kind in enumerate(self.kinds):
             pages = self._pages(chunk, place, i)
-            if isinstance(kind, Fixed):
+            if isinstance(kind, Fixed) and self._keeps_row(chunk, i):
                 pages, _ = kind.half(chunk.tables[1 + place], i // self.block_size)
             for group, page in enumerate(pages):
                 self.memory[page][i % self.block_size] = EMPTY if entry == EMPTY else _mix(entry, place, group)
+
+    def _keeps_row(self, chunk: Chunk, i: int) -> bool:
+        """In layers with a state: of the tile that a chunk ends in, or may end in."""
+        return bool(chunk.drafts) or i // self.block_size == (chunk.start + chunk.count) // self.block_size
 
     def _fixed(self) -> list[tuple[int, Fixed]]:
         return [(place, kind) for place, kind in enumerate(self.kinds) if isinstance(kind, Fixed)]
@@ -329,10 +333,12 @@ class LedgerRunner:
         for kind, table in zip(self.kinds, chunk.tables[1:], strict=True):
             if isinstance(kind, Fixed):
                 last, after = (chunk.start + chunk.count - 1) // size, (chunk.start + chunk.count) // size
-                own = [page for tile in range(first, last + 1) for page in kind.half(table, tile)[0]]
+                tiles = range(first, last + 1) if chunk.drafts else range(after, last + 1)
+                own = [page for tile in tiles for page in kind.half(table, tile)[0]]
                 own += kind.half(table, after)[1] if after > first else ()
                 written += dict.fromkeys(own)
-                read += [page for page in kind.half(table, first)[1] if first and page not in own]
+                base = (*kind.half(table, first)[0], *(kind.half(table, first)[1] if first else ()))
+                read += [page for page in base if page not in own]
                 continue
             num, low = kind.num_pages, kind.num_behind(chunk.start)
             read += table[low * num : first * num]

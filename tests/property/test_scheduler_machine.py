@@ -38,14 +38,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         admission=st.sampled_from(list(ADMISSIONS)),
         mode=st.sampled_from(MODES), num_host_blocks=st.sampled_from([0, 3, 30]), token_s=st.sampled_from([0.1, 1.0]),
         max_drafts=st.sampled_from([0, 0, 1, 4]), requeue=st.sampled_from(REQUEUES),
-        window=st.sampled_from([0, 0, 1, 3, 6]), num_groups=st.integers(1, 3),
+        window=st.sampled_from([0, 0, 1, 3, 6]), num_groups=st.integers(1, 3), num_state_pages=st.integers(0, 2),
     )  # fmt: skip
     def start(
         self, block_size: int, num_blocks: int, max_running: int, spare: int, prompts: int, has_index: bool,
         policy: str, prefill: str, admission: str, mode: str, num_host_blocks: int, token_s: float, max_drafts: int,
-        requeue: str, window: int, num_groups: int,
+        requeue: str, window: int, num_groups: int, num_state_pages: int,
     ) -> None:  # fmt: skip
         groups = (Group("window", num_groups, window),) if window else ()
+        groups += (Group("fixed", num_state_pages, 2 * block_size, 1),) if num_state_pages else ()
         max_model_len = block_size * num_blocks
         pages = pages_of(block_size, max_running + spare, groups)
         num_blocks = max(num_blocks, pages.num_in_prompt(max_model_len))

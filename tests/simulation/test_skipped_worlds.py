@@ -7,7 +7,7 @@ of a run that skips each must be equal, block tables included, to the plan of th
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -29,9 +29,10 @@ from chairlift.core.scheduling.steady import Skipped
 from chairlift.lab.sim.cost import CostModel
 from chairlift.lab.sim.run import simulate
 from chairlift.telemetry.timeline import Timeline
-from fakes.worlds.draws import PARAMETERS, with_windows
+from fakes.worlds.draws import PARAMETERS, with_states, with_windows
 
 Arriving = list[tuple[float, Request]]
+WithKind = Callable[[Limits, random.Random], Limits]
 
 
 class Stepped(Unobserved):
@@ -76,7 +77,7 @@ def check_running(scheduler: Scheduler, steps: Skipped) -> None:
 
 
 def drawn(
-    seed: int, policy: str, prefill: str, admission: str, windows: bool = False
+    seed: int, policy: str, prefill: str, admission: str, kinds: Sequence[WithKind] = ()
 ) -> tuple[list[Scheduler], CostModel, Arriving, int]:
     """Twice the same scheduler, with what it is to do; and the size of a closed loop."""
     rng = random.Random(seed)
@@ -85,7 +86,8 @@ def drawn(
         vocab_size=9, max_model_len=80, block_size=size, num_blocks=rng.randint(80, 200) // size,
         max_running=rng.randint(1, 6), max_step_tokens=rng.randint(6, 40), max_step_prompts=rng.choice([0, 1]),
     )  # fmt: skip
-    limits = with_windows(limits, random.Random(-seed)) if windows else limits
+    for with_kind in kinds:
+        limits = with_kind(limits, random.Random(-seed))
     preemption = Preemption(
         mode=rng.choice(MODES), num_host_blocks=rng.choice([0, 20]), block_copy_s=0.5, step_times=((1, 0.1), (9, 0.3))
     )
@@ -139,10 +141,10 @@ def pool_of(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def compare(
-    seed: int, policy: str = "fcfs", prefill: str = "mixed", admission: str = "prompt", windows: bool = False
+    seed: int, policy: str = "fcfs", prefill: str = "mixed", admission: str = "prompt", kinds: Sequence[WithKind] = ()
 ) -> int:
     """The number of steps that were skipped."""
-    (plain, ahead), cost, requests, concurrency = drawn(seed, policy, prefill, admission, windows)
+    (plain, ahead), cost, requests, concurrency = drawn(seed, policy, prefill, admission, kinds)
     stepped, skipping = Stepped(plain), Expanded(ahead)  # type: ignore[abstract]  # what they do not override does nothing
     simulate(requests, plain, cost, stepped, concurrency)
     simulate(requests, ahead, cost, skipping, concurrency)
@@ -176,12 +178,13 @@ def test_it_is_in_many_worlds(block: int) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("kinds", [[with_windows], [with_states], [with_windows, with_states]])
 @pytest.mark.parametrize("block", range(3))
-def test_it_is_where_layers_have_windows(block: int) -> None:
+def test_it_is_where_layers_do_not_keep_all_tokens(block: int, kinds: list[WithKind]) -> None:
     num_skipped = 0
     for seed in range(2000 + 100 * block, 2100 + 100 * block):
         try:
-            num_skipped += compare(seed, windows=True)
+            num_skipped += compare(seed, kinds=kinds)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
     assert num_skipped > 1000

@@ -33,7 +33,7 @@ class Limits:
 
     @property
     def pages(self) -> Pages:
-        return pages_of(self.block_size, self.max_step_tokens, self.groups, self.max_running)
+        return pages_of(self.block_size, self.max_step_tokens, self.groups)
 
     @property
     def max_pool_tokens(self) -> int:

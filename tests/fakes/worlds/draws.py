@@ -26,10 +26,12 @@ from fakes.worlds.world import Arrivals, Fault, World
 
 def random_world(
     seed: int, policy: str | None = None, prefill: str | None = None, admission: str | None = None,
-    drafts: bool = False, windows: bool = False, states: bool = False, adapters: random.Random | None = None, **more: Any,
+    drafts: bool = False, windows: bool = False, states: bool = False, adapters: random.Random | None = None,
+    **more: Any,
 ) -> World:  # fmt: skip
     """With drafts it is the same world, and its tokens are guessed. With windows it is another, some of whose layers
-    have one. `adapters` draws an adapter for each prompt, of more than there are slots. `more`: of a `World`."""
+    have one; so it is with states. `adapters` draws an adapter for each prompt, of more than there are slots.
+    `more`: of a `World`."""
     rng = random.Random(seed)
     limits = _random_limits(rng, max_drafts=1 + seed % 5 if drafts else 0)
     limits = with_windows(limits, rng) if windows else limits

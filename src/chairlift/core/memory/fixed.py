@@ -12,6 +12,8 @@ A checkpoint is a further copy of a state, written by the step that reaches it a
 the content that it follows: every `reach` tokens, at the last whole tile of a prompt, and where blocks of another text
 go on and its states do not. It is taken only of pages that are free. What starts from one copies it.
 
+A chunk writes the state after its last whole tile, and the rows of the tile after that.
+
 Always: halves are one request's alone, but for samples that fork: the first to go on copies them.
 """
 
@@ -91,8 +93,7 @@ class FixedTables(KindTables):
         held = self.of(progress)
         if not self._is_chosen(progress, held, position) or position in held.written:
             return
-        # Every request beside it may need a block.
-        if self.pool.num_free > self._fixed.num_pages + self._fixed.max_running:
+        if self.pool.num_free >= self._fixed.num_pages + self.reserve:
             held.written[position] = self.pool.take(self._fixed.num_pages)
             self._open[progress.id] = progress
 

@@ -25,6 +25,7 @@ class KindTables(ABC):
         """place: of the kind among all of the model's."""
         self.pool = pool
         self.place = place
+        self.reserve = 0  # free pages that are not for what it could do without
 
     def of(self, progress: Progress) -> Held:
         held: Held = progress.held[self.place]

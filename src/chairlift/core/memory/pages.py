@@ -32,13 +32,12 @@ class Group(NamedTuple):
 class Kind(ABC):
     """What layers of a kind take."""
 
-    def __init__(self, group: Group, block_size: int, max_step_tokens: int, max_running: int) -> None:
+    def __init__(self, group: Group, block_size: int, max_step_tokens: int) -> None:
         if group.num_pages < 1 or group.reach < 1:
             raise InvalidConfig(f"layers of kind {group.kind}: num_pages and reach must be at least 1")
         self.num_pages, self.reach, self.num_tile_pages = group.num_pages, group.reach, group.num_tile_pages
         self.block_size = block_size
         self.max_step_tokens = max_step_tokens
-        self.max_running = max_running
 
     @property
     @abstractmethod
@@ -117,8 +116,8 @@ class Window(Kind):
 
 
 class Fixed(Kind):
-    def __init__(self, group: Group, block_size: int, max_step_tokens: int, max_running: int) -> None:
-        super().__init__(group, block_size, max_step_tokens, max_running)
+    def __init__(self, group: Group, block_size: int, max_step_tokens: int) -> None:
+        super().__init__(group, block_size, max_step_tokens)
         if self.reach % block_size:
             raise InvalidConfig(f"checkpoints every {self.reach} tokens are not at the ends of blocks of {block_size}")
 
@@ -207,8 +206,8 @@ class Pages:
 
 
 @lru_cache(maxsize=64)
-def pages_of(block_size: int, max_step_tokens: int, groups: tuple[Group, ...], max_running: int = 1) -> Pages:
+def pages_of(block_size: int, max_step_tokens: int, groups: tuple[Group, ...]) -> Pages:
     unknown = [group.kind for group in groups if group.kind not in KINDS]
     if unknown:
         raise InvalidConfig(f"layers of kind {unknown[0]!r} are not known; there are: {', '.join(KINDS)}")
-    return Pages(block_size, [KINDS[group.kind](group, block_size, max_step_tokens, max_running) for group in groups])
+    return Pages(block_size, [KINDS[group.kind](group, block_size, max_step_tokens) for group in groups])

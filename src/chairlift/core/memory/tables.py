@@ -39,6 +39,7 @@ class Tables:
         kinds = self.pages.kinds
         self.pool = BlockPool(limits.num_blocks, limits.block_size, has_prefix_index, kinds, news)
         self.kinds = [_tables_of(kind, self.pool, place) for place, kind in enumerate(kinds)]
+        self._reserve = limits.max_running * self.pages.per_block
         self.host = BlockPool(preemption.num_host_blocks, limits.block_size, has_prefix_index=False)
         self.preemption = preemption
         self._found_share = 0.0  # of a preempted request's tokens: in the cache when it is admitted again
@@ -296,6 +297,11 @@ class Tables:
         """Whether what a chunk started from is gone, as it was broken off with the moves of its plan to these."""
         is_moved = not moved.isdisjoint(progress.blocks + self._beside(progress))
         return is_moved or any(kind.is_spoilt(chunk) for kind in self.kinds)
+
+    def reserve(self, num_growing: int) -> None:
+        """Requests that decode need so many pages in the plan under construction, and others in coming ones."""
+        for kind in self.kinds:
+            kind.reserve = max(num_growing, self._reserve)
 
     def num_growing(self, progress: Progress) -> int:
         """Pages that `grow` takes beyond those of a block."""

@@ -132,6 +132,8 @@ class Planner:
                 if not is_urgent:
                     num_new = min(allowance.num_new, self._allow(runnable, True, now).num_new)
                     allowance = allowance._replace(num_new=num_new)
+            if self._has_kinds:
+                self._tables.reserve(runnable.num_growing)
             self._plan_decodes(runnable.decodes[: self.budget.num_tokens], chunks, now)
         num_decodes = len(chunks)
         budget = self.budget.num_tokens - num_decodes
