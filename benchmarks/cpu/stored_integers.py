@@ -3,7 +3,7 @@
     python benchmarks/cpu/stored_integers.py FOLDER [--rounds 5] [--group 128]
 
 Random codes, scales and zeros in the shape of Qwen2.5-0.5B with 49,152 tokens, written to FOLDER as AWQ, GPTQ, W4A16,
-W8A8 and as Q4_1. Tokens a second are of one stream and of eight, in turns; the ratio is the median of the rounds' ratios
+W8A8 and as Q4_1. Tokens a second are of one stream and of eight, in turns; the ratio is the median of all rounds'
 to Q4_1. Memory is what a process of its own has more after loading in bfloat16, beside the bytes of the file.
 """
 
@@ -184,7 +184,7 @@ def speeds(paths: dict[str, Path], rounds: int) -> None:
 
 
 MEMORY = """
-import sys, psutil, torch
+import sys, torch
 from pathlib import Path
 from chairlift.config.settings import Settings
 from chairlift.models.shards import Rank
@@ -196,10 +196,14 @@ source = locate(sys.argv[1])
 config = load_model_config(source, settings)
 chosen = choose(settings, config, Rank())
 torch.zeros(1000, 1000) @ torch.zeros(1000, 1000)
-before = psutil.Process().memory_full_info().uss
+def own() -> int:
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return sum(int(status[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
+return_freed_memory()
+before = own()
 model = load_model(settings, source, config, Rank(), chosen)
 return_freed_memory()
-print(psutil.Process().memory_full_info().uss - before)
+print(own() - before)
 """
 
 

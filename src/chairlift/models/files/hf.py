@@ -83,12 +83,10 @@ def _quantisation(config: Fields, family: Family | str) -> Quantisation | None:
 def _widened(origin: Path, model: ModelConfig) -> tuple[str, ...]:
     if model.quantisation is None:
         return ()
-    method, kept = model.quantisation.method, ""
-    if model.blocks is not None:
-        kept = f" but on a CPU, whose kernels keep them as {model.blocks.type_name}"
+    kept = "are" if model.blocks is None else f"stay integers on a CPU ({model.blocks.type_name}) and elsewhere are"
     return (
-        f"{origin}: {method} weights are widened to --dtype when they are loaded{kept}; --quantize int8, int4 or fp8 "
-        "rounds them again; scales of activations, keys and values are not used",
+        f"{origin}: {model.quantisation.method} weights {kept} widened to --dtype when they are loaded; --quantize "
+        "int8, int4 or fp8 rounds them again; scales of activations, keys and values are not used",
     )
 
 

@@ -90,7 +90,9 @@ class Integers:
     def cut(self, cut: Cut) -> "Integers | None":
         """None: it goes through a group."""
         if cut.dim == 0:
-            return replace(self, **{name: part_of(getattr(self, name), cut) for name in ("codes", "zeros", "scales")})
+            return Integers(
+                part_of(self.codes, cut), part_of(self.zeros, cut), part_of(self.scales, cut), self.bits, self.groups
+            )  # fmt: skip
         count = self.scales.shape[1]
         own, group = replace(self, codes=part_of(self.codes, cut)), self.codes.shape[1] // count
         if self.groups is not None or (count > 1 and any(at % group for span in cut.spans for at in span)):
@@ -142,8 +144,8 @@ class QuantisedMatrix:
     def stored(self, cut: Cut | None = None) -> Stored | None:
         """As integers; None: it has none, or their groups are not of blocks."""
         found = self._integers() if len(self.shape) == 2 else None
-        found = found.cut(cut) if found and cut else found
-        return found and found.stored(self.where)
+        found = found.cut(cut) if found is not None and cut is not None else found
+        return None if found is None else found.stored(self.where)
 
     def widened(self) -> Tensor:
         """float32 [out, in]"""
