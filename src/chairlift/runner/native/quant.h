@@ -146,10 +146,22 @@ typedef struct {
     const float *xd, *xm;
     const int32_t *xs;
     const uint8_t *scales, *supers; /* of the panel */
+    const quant_matrix *w;
     int64_t blocks;                 /* of a whole row: how far rows are apart */
     int count;      /* blocks of the piece */
     float *sums;
 } quant_tile;
+
+/* The scales and mins of a group; halves: to floats. */
+INLINE void unpack_group(const quant_matrix *w, const uint8_t *from, float *d, float *m,
+                         void (*const halves)(const uint8_t *, float *)) {
+    const int8_t *zeros = (const int8_t *)from + PANEL * w->scale_bytes;
+    if (w->scale_bytes == 2)
+        halves(from, d);
+    else
+        memcpy(d, from, PANEL * sizeof(float));
+    for (int r = 0; r < PANEL; r++) m[r] = d[r] * -(float)zeros[r];
+}
 
 /* 16 bytes times a float of its own each. */
 INLINE void scaled(const uint8_t *from, const float *d, float *to, const int is_signed) {
