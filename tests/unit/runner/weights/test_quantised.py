@@ -11,12 +11,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.hf import load_hf
 from chairlift.models.shards import Cut
+from chairlift.models.source import Source
 from chairlift.models.spec import Quantisation
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps, available
+from chairlift.runner.start.load import load_runner
 from chairlift.runner.weights.assemble import WeightFormat, build_model
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.runner.weights.source import part_of
@@ -354,6 +357,20 @@ def test_a_model_of_quantised_matrices_has_the_logits_of_what_they_stand_for(
     (line,) = twin.config.warnings
     kept = "stay integers on a CPU (W8) and elsewhere are" if config is GPTQ else "are"
     assert f"weights {kept} widened to --dtype when they are loaded" in line
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+def test_the_start_names_what_is_kept_and_counts_what_is_widened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    packs = iter([in_fp8, *[in_words] * 99])
+    twin = quantised_twin(tmp_path, "llama-mha", GPTQ, lambda matrix: next(packs)(matrix))
+    loaded = load_runner(
+        Settings(device="cpu", kernels="native", threads=1), Source("folder", tmp_path, "twin"), twin.config
+    )  # fmt: skip
+    assert loaded.quantize == "W8"
+    (line,) = [line for line in caplog.messages if "quantised" in line]
+    assert line == f"{tmp_path}: 1 of 14 quantised matrices are widened: 1 in fp8"
 
 
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
