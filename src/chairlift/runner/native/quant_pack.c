@@ -87,13 +87,14 @@ static uint8_t *supers_of(const quant_form *form, uint8_t *panel, int64_t blocks
 /* Into zeros. */
 static void write_quants(const quant_form *form, uint8_t *panel, int64_t block, int r, const uint8_t *from) {
     uint8_t *quants = panel + block * BLOCK_ITEMS * form->bits / 8;
-    for (int i = 0; i < BLOCK; i++) {
+    if (form->bits == 8) {
+        for (int i = 0; i < BLOCK; i += 4) memcpy(quants + i / 4 * 64 + r * 4, from + i, 4);
+        return;
+    }
+    for (int i = 0; i < BLOCK / 2; i++) /* column i beside column 16 + i */
+        quants[i / 4 * 64 + r * 4 + i % 4] = (uint8_t)((from[i] & 15) | from[BLOCK / 2 + i] << 4);
+    for (int i = 0; form->bits > 4 && i < BLOCK; i++) {
         int item = i / 4 * 64 + r * 4 + i % 4, q = from[i];
-        if (form->bits == 8) {
-            quants[item] = (uint8_t)q;
-            continue;
-        }
-        quants[item % 256] |= (uint8_t)((q & 15) << item / 256 * 4);
         if (form->bits == 5) quants[256 + item % 64] |= (uint8_t)((q >> 4) << item / 64);
         if (form->bits == 6) quants[256 + item % 128] |= (uint8_t)((q >> 4) << item / 128 * 2);
     }
@@ -230,8 +231,9 @@ static void groups_chunk(void *arg, int panel) {
         const uint8_t *codes = job->codes + row * job->k;
         for (int64_t b = 0; b < blocks; b++) {
             uint8_t q[BLOCK] = {0};
-            for (int64_t i = b * BLOCK; i < job->k && i < (b + 1) * BLOCK; i++)
-                q[i % BLOCK] = codes[job->order ? job->order[i] : i];
+            int count = min_int(BLOCK, (int)(job->k - b * BLOCK));
+            if (!job->order) memcpy(q, codes + b * BLOCK, (size_t)count);
+            for (int i = 0; job->order && i < count; i++) q[i] = codes[job->order[b * BLOCK + i]];
             write_quants(form, out, b, r, q);
         }
         for (int64_t g = 0; g < groups; g++)

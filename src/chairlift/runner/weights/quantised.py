@@ -185,7 +185,9 @@ class QuantisedMatrix:
     def _halves(self, role: str, shape: tuple[int, int]) -> Tensor:
         """Of AWQ's words of eight outputs: uint8 [out, ...]"""
         words = self._typed(role, (torch.int32,), shape).t().contiguous()
-        return torch.stack([(words >> 4 * place & 15).byte() for place in _AWQ_ORDER], dim=1).flatten(0, 1)
+        bytes_ = words.view(torch.uint8).unflatten(1, (-1, 4))
+        halves = [bytes_[..., place // 2] >> place % 2 * 4 & 15 for place in _AWQ_ORDER]
+        return torch.stack(halves, dim=1).flatten(0, 1)
 
     def _gptq(self) -> Integers:
         (rows, columns), scales = self.shape, self._grouped_scales("scales")
