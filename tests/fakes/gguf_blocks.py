@@ -39,6 +39,7 @@ def blocks_of(kind: str, raw: NDArray[np.uint8], columns: int) -> Stored:
 INTEGERS: dict[str, tuple[int, int, torch.dtype, tuple[int, int], bool]] = {
     "W4": (4, 128, torch.float16, (0, 17), False),
     "W4-order": (4, 64, torch.bfloat16, (0, 17), True),
+    "W4-symmetric": (4, 32, torch.float16, (8, 9), False),
     "W8": (8, 0, torch.float32, (0, 1), False),
     "W8-zeros": (8, 32, torch.float16, (-128, 128), True),
 }

@@ -90,7 +90,7 @@ static void try_quantised(int found) {
     }
 }
 
-/* W4 and W8: with half floats and floats, with zeros, columns backwards. */
+/* W4 and W8: half floats with zeros; floats, columns backwards. */
 static void try_groups(int found) {
     enum { GROUP = 128 };
     static uint8_t codes[N * K];
@@ -102,9 +102,10 @@ static void try_groups(int found) {
         for (int scale_bytes = 2; scale_bytes <= 4; scale_bytes += 2) {
             for (int i = 0; i < N * K; i++) codes[i] = (uint8_t)(rand() & (type == 100 ? 15 : 255));
             for (int i = 0; i < N * K / GROUP; i++) scales[i] = 0.001f * (float)(rand() % 9), zeros[i] = (int8_t)(rand() % 17);
-            void *packed = room((size_t)chairlift_groups_bytes(type, N, K, GROUP, scale_bytes, scale_bytes == 4));
-            chairlift_groups_pack(type, codes, scales, zeros, scale_bytes == 4 ? order : NULL, packed, N, K, GROUP,
-                                  scale_bytes);
+            int is_other = scale_bytes == 4; /* half floats with zeros; floats, one zero for all and an order */
+            void *packed = room((size_t)chairlift_groups_bytes(type, N, K, GROUP, scale_bytes, !is_other, is_other));
+            chairlift_groups_pack(type, codes, scales, is_other ? NULL : zeros, is_other ? order : NULL, packed, N, K,
+                                  GROUP, scale_bytes, 0);
             try_products(found, type == 100 ? "W4" : "W8", type, packed);
             free(packed);
         }

@@ -264,7 +264,7 @@ def integer_weights(config: ModelConfig, bits: int, group: int) -> BlockWeights:
     scales = count // (group or config.hidden_size)
     return BlockWeights(
         type_name="W8" if is_wide else "W4",
-        num_bytes=count * (8 if is_wide else 4) // 8 + scales * 3,  # half a float and a zero
+        num_bytes=count * (8 if is_wide else 4) // 8 + scales * 4,  # half a float, and a zero as such
         num_weights=count,
     )
 

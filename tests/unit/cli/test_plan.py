@@ -100,7 +100,7 @@ def test_integers_that_a_cpu_keeps_are_named_and_counted(folder: Path, capsys: p
     in_layers = 973_078_528
     ends = kept["parameters"] - in_layers  # type: ignore[operator]
     itemsize = 4 if kept["dtype"] == "float32" else 2
-    assert kept["parameters_bytes"] == in_layers // 2 + in_layers * 3 // 128 + ends * itemsize
+    assert kept["parameters_bytes"] == in_layers // 2 + in_layers * 4 // 128 + ends * itemsize
 
 
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")

@@ -12,7 +12,8 @@
  *     scales of a block:   half floats d[16] (Q8_0, Q4_0, Q5_0), or d[16] and m[16] (Q4_1, Q5_1), or bytes
  *                          sc[16] and mn[16] (Q4_K, Q5_K), or bytes sc[2][16], one for 16 columns (Q6_K)
  *     of a super-block     of 8 blocks: half floats d[16] and dmin[16] (Q4_K, Q5_K), or d[16] (Q6_K)
- *     of a group           of any number of blocks: d[16], half floats or floats, and bytes zero[16] (W4, W8)
+ *     of a group           of any number of blocks: d[16], half floats or floats, and half floats zero[16], unless all
+ *                          zeros of the matrix are the same (W4, W8)
  *
  * Before the panels of W4 and W8 is a header, perhaps with an order of columns: column i of the panels is order[i] of x.
  *
@@ -80,7 +81,8 @@ typedef struct {
     const int32_t *order; /* [k], or NULL */
     int64_t group;        /* blocks that share a scale */
     int scale_bytes;      /* 2: half floats; 4: floats */
-    int has_zeros;        /* some are not 0 */
+    int has_zeros;
+    float zero; /* of all groups, without */
 } quant_matrix;
 
 enum { HEADER = 64 }; /* bytes */
@@ -88,9 +90,10 @@ enum { HEADER = 64 }; /* bytes */
 typedef struct {
     int64_t group;
     int32_t scale_bytes, has_zeros, has_order;
+    float zero;
 } quant_header;
 
-static inline int64_t group_bytes(int scale_bytes) { return PANEL * (scale_bytes + 1); }
+static inline int64_t group_bytes(int scale_bytes, int has_zeros) { return PANEL * (scale_bytes + 2 * has_zeros); }
 
 /* Bytes before the panels. */
 static inline int64_t header_bytes(int64_t k, int has_order) {
@@ -99,19 +102,19 @@ static inline int64_t header_bytes(int64_t k, int has_order) {
 
 static inline int64_t grouped_panel_bytes(const quant_form *form, int64_t blocks, const quant_header *header) {
     int64_t groups = (blocks + header->group - 1) / header->group;
-    return (quant_bytes(form, blocks) + groups * group_bytes(header->scale_bytes) + 63) / 64 * 64;
+    return (quant_bytes(form, blocks) + groups * group_bytes(header->scale_bytes, header->has_zeros) + 63) / 64 * 64;
 }
 
 static inline quant_matrix quant_matrix_at(int type, const void *packed, int64_t k) {
     const quant_form *form = &QUANT_FORMS[type];
     quant_header header;
-    if (!has_groups(form)) return (quant_matrix){packed, panel_bytes(form, quant_blocks(k)), NULL, 0, 0, 0};
+    if (!has_groups(form)) return (quant_matrix){packed, panel_bytes(form, quant_blocks(k)), NULL, 0, 0, 0, 0};
     memcpy(&header, packed, sizeof header);
     const uint8_t *order = (const uint8_t *)packed + HEADER;
     return (quant_matrix){(const uint8_t *)packed + header_bytes(k, header.has_order),
                           grouped_panel_bytes(form, quant_blocks(k), &header),
                           header.has_order ? (const int32_t *)order : NULL, header.group, header.scale_bytes,
-                          header.has_zeros};
+                          header.has_zeros, header.zero};
 }
 
 INLINE void prefetch(const void *from, int bytes) {
@@ -155,13 +158,16 @@ typedef struct {
 /* The scales and mins of a group; halves: to floats. */
 INLINE void unpack_group(const quant_matrix *w, const uint8_t *from, float *d, float *m,
                          void (*const halves)(const uint8_t *, float *)) {
-    const int8_t *zeros = (const int8_t *)from + PANEL * w->scale_bytes;
     if (w->scale_bytes == 2)
         halves(from, d);
     else
         memcpy(d, from, PANEL * sizeof(float));
-    for (int r = 0; r < PANEL; r++) m[r] = d[r] * -(float)zeros[r];
+    if (w->has_zeros) halves(from + PANEL * w->scale_bytes, m);
+    for (int r = 0; r < PANEL; r++) m[r] = d[r] * -(w->has_zeros ? m[r] : w->zero);
 }
+
+/* Mins of signed quants are added apart. */
+static inline int needs_mins(const quant_matrix *w) { return w->has_zeros || w->zero != 0.0f; }
 
 /* 16 bytes times a float of its own each. */
 INLINE void scaled(const uint8_t *from, const float *d, float *to, const int is_signed) {

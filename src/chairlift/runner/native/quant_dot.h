@@ -190,14 +190,14 @@ DOTPROD INLINE int one_of_groups(const quant_tile *t, const int type) {
     const quant_matrix *w = t->w;
     const uint8_t *own = t->scales;
     float d[PANEL], m[PANEL];
-    if (type == W8 && w->has_zeros) return 0;
+    if (type == W8 && needs_mins(w)) return 0;
     quant_tile group = *t;
     group.scales = (const uint8_t *)d, group.supers = (const uint8_t *)m;
     for (int64_t left = t->blocks; left > 0; left -= group.blocks) {
         group.blocks = left < w->group ? left : w->group;
         unpack_group(w, own, d, m, halves_neon);
         (type == W4 ? one_group_w4 : one_group_w8)(&group);
-        own += group_bytes(w->scale_bytes);
+        own += group_bytes(w->scale_bytes, w->has_zeros);
         group.q += group.blocks * BLOCK_ITEMS * QUANT_FORMS[type].bits / 8;
         group.x += group.blocks * BLOCK, group.xd += group.blocks, group.xm += group.blocks;
     }

@@ -204,7 +204,7 @@ typedef struct {
     int type;
     const uint8_t *codes; /* [n, k]: of W4 half a byte each; of W8 signed */
     const float *scales;  /* [n, groups] */
-    const int8_t *zeros;  /* [n, groups] */
+    const int8_t *zeros;  /* [n, groups], or NULL */
     const int32_t *order;
     uint8_t *panels;
     int64_t n, k, group, panel_bytes;
@@ -212,12 +212,12 @@ typedef struct {
 } groups_job;
 
 static void write_group(const groups_job *job, uint8_t *to, int r, int64_t at) {
-    uint16_t half = to_half(job->scales[at]);
+    uint16_t half = to_half(job->scales[at]), zero = to_half(job->zeros ? job->zeros[at] : 0.0f);
     if (job->scale_bytes == 2)
         memcpy(to + 2 * r, &half, 2);
     else
         memcpy(to + 4 * r, job->scales + at, 4);
-    to[PANEL * job->scale_bytes + r] = (uint8_t)job->zeros[at];
+    if (job->zeros) memcpy(to + PANEL * job->scale_bytes + 2 * r, &zero, 2);
 }
 
 static void groups_chunk(void *arg, int panel) {
@@ -237,23 +237,24 @@ static void groups_chunk(void *arg, int panel) {
             write_quants(form, out, b, r, q);
         }
         for (int64_t g = 0; g < groups; g++)
-            write_group(job, scales + g * group_bytes(job->scale_bytes), r, row * groups + g);
+            write_group(job, scales + g * group_bytes(job->scale_bytes, job->zeros != NULL), r, row * groups + g);
     }
 }
 
 /* group: in columns, a multiple of 32 unless it is k; scale_bytes: 2 (scales that are half floats) or 4. */
-EXPORT int64_t chairlift_groups_bytes(int type, int64_t n, int64_t k, int64_t group, int scale_bytes, int has_order) {
-    quant_header header = {quant_blocks(group), scale_bytes, 0, has_order};
+EXPORT int64_t chairlift_groups_bytes(int type, int64_t n, int64_t k, int64_t group, int scale_bytes, int has_zeros,
+                                      int has_order) {
+    quant_header header = {quant_blocks(group), scale_bytes, has_zeros, has_order, 0.0f};
     int64_t panels = (n + PANEL - 1) / PANEL;
     return header_bytes(k, has_order) + panels * grouped_panel_bytes(&QUANT_FORMS[type], quant_blocks(k), &header);
 }
 
-/* codes [n, k], scales and zeros [n, k / group]; order [k], in which columns are put before they are grouped, or NULL. */
+/* codes [n, k], scales and zeros [n, k / group]; zeros NULL: all are `zero`; order [k], in which columns are put before
+ * they are grouped, or NULL. */
 EXPORT void chairlift_groups_pack(int type, const uint8_t *codes, const float *scales, const int8_t *zeros,
                                   const int32_t *order, void *packed, int64_t n, int64_t k, int64_t group,
-                                  int scale_bytes) {
-    quant_header header = {quant_blocks(group), scale_bytes, 0, order != NULL};
-    for (int64_t i = 0; i < n * (k / group); i++) header.has_zeros |= zeros[i] != 0;
+                                  int scale_bytes, int zero) {
+    quant_header header = {quant_blocks(group), scale_bytes, zeros != NULL, order != NULL, (float)zero};
     memset(packed, 0, HEADER);
     memcpy(packed, &header, sizeof header);
     if (order) memcpy((uint8_t *)packed + HEADER, order, (size_t)k * sizeof *order);
@@ -271,11 +272,11 @@ typedef struct {
 } rows_job;
 
 static float grouped_value_at(const quant_matrix *w, const uint8_t *scales, int64_t block, int r, int q) {
-    const uint8_t *own = scales + block / w->group * group_bytes(w->scale_bytes);
-    float d;
+    const uint8_t *own = scales + block / w->group * group_bytes(w->scale_bytes, w->has_zeros);
+    float d, zero = w->has_zeros ? from_half(half_at(own + PANEL * w->scale_bytes + 2 * r)) : w->zero;
     memcpy(&d, own + 4 * r, sizeof d);
     if (w->scale_bytes == 2) d = from_half(half_at(own + 2 * r));
-    return d * (float)(q - (int8_t)own[PANEL * w->scale_bytes + r]);
+    return d * ((float)q - zero);
 }
 
 static float value_at(int type, const quant_matrix *w, uint8_t *panel, int64_t blocks, int64_t column, int r) {

@@ -113,12 +113,13 @@ def _of_groups(library: CDLL, arena: Arena, members: Sequence[Stored]) -> _Part:
     kind, shape, group = GROUPED[members[0].kind], _shape(members), members[0].group
     codes, scales, zeros = (torch.cat(parts).contiguous() for parts in zip(*(m.tensors for m in members), strict=True))
     scale_bytes = 2 if torch.equal(scales.half().float(), scales) else 4  # half floats where they hold them
-    order = members[0].order
-    num_bytes = library.chairlift_groups_bytes(kind, *shape, group, scale_bytes, order is not None)
+    order, zero = members[0].order, int(zeros[0, 0])
+    has_zeros = not torch.equal(zeros, torch.full_like(zeros, zero))
+    num_bytes = library.chairlift_groups_bytes(kind, *shape, group, scale_bytes, has_zeros, order is not None)
     part = _Part(arena, kind, shape, num_bytes)
     library.chairlift_groups_pack(
-        kind, codes.data_ptr(), scales.data_ptr(), zeros.data_ptr(), pointer(order), part.pointer, *shape, group,
-        scale_bytes,
+        kind, codes.data_ptr(), scales.data_ptr(), zeros.data_ptr() if has_zeros else None, pointer(order),
+        part.pointer, *shape, group, scale_bytes, zero,
     )  # fmt: skip
     return part
 
