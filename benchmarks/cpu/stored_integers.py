@@ -3,8 +3,8 @@
     python benchmarks/cpu/stored_integers.py FOLDER [--rounds 15] [--group 128]
 
 Random codes, scales and zeros in the shape of Qwen2.5-0.5B with 49,152 tokens, written to FOLDER as AWQ, GPTQ, W4A16,
-W8A8 and as Q4_1. Tokens a second are of one stream and of eight, in turns, the best of each. Memory is what a process has
-more after loading in bfloat16, beside the bytes of the file.
+W8A8 and as Q4_1. Tokens a second are of one stream and of eight, in turns, the best of each. Memory is what a process
+has more after loading in bfloat16, beside the bytes of the file.
 """
 
 import argparse
