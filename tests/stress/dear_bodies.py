@@ -71,6 +71,36 @@ def special_tokens(share: float) -> Body:
     return _completion(prompt=[[0] * round(8000 * share)] * 32, n=128, max_tokens=1)
 
 
+def many_ids(share: float) -> Body:
+    return _completion(prompt=[[9] * round(1000 * share)] * 1024, n=8, max_tokens=1)
+
+
+def shown_ids(share: float) -> Body:
+    return _completion(prompt=[[9] * round(8000 * share)] * 64, n=128, max_tokens=1, return_token_ids=True, stream=True)
+
+
+def scores_of_prompts(share: float) -> Body:
+    return _completion(prompt=[[9] * round(2000 * share)] * 24, prompt_logprobs=20, max_tokens=1)
+
+
+def streamed_echo(share: float) -> Body:
+    return _completion(prompt=[[9] * round(2000 * share)] * 24, echo=True, logprobs=20, max_tokens=1, stream=True)
+
+
+def told_again(share: float) -> Body:
+    asked = {"top_logprobs": 100, "include": ["message.output_text.logprobs"], "stream": True}
+    return RESPONSES, {"input": "Hi", "max_output_tokens": round(1000 * share), **asked}
+
+
+def best_of_many(share: float) -> Body:
+    return _completion(n=1, best_of=128, max_tokens=round(500 * share), ignore_eos=True)
+
+
+def repeated_shape(share: float) -> Body:
+    words = " | ".join(f'"w{i}"' for i in range(round(5_000 * share)))
+    return _grammar("start: " + words, prompt=["Hi"] * 128, max_tokens=2)
+
+
 def long_queue(share: float) -> Body:
     return _completion(prompt=["Hi"] * round(64 * share), n=128, max_tokens=100)
 
@@ -121,6 +151,13 @@ DEAR: dict[str, Callable[[float], Body]] = {
     "optional parts of an expression": optional_parts,
     "alternatives of a rule": alternatives,
     "special tokens x prompts x choices": special_tokens,
+    "ids x prompts x choices": many_ids,
+    "streamed ids of prompts x choices": shown_ids,
+    "scores of many prompts": scores_of_prompts,
+    "a streamed echo of many prompts": streamed_echo,
+    "scores that a stream tells again": told_again,
+    "the best of many samples": best_of_many,
+    "a shape x prompts": repeated_shape,
     "a queue of one key": long_queue,
     "stops x choices": stops,
     "biases x choices": biases,

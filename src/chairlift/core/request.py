@@ -14,7 +14,7 @@ from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.ids import BlockId, Content, RequestId
 from chairlift.core.packed import PackedPrompt, packed
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore
+from chairlift.core.score import ScoreList
 
 if TYPE_CHECKING:
     from chairlift.core.scheduling.beams import Beams
@@ -94,7 +94,7 @@ class Progress:
     beams: "Beams | None" = None
     siblings: list["Progress"] = field(default_factory=list)  # pending forks that wait for this one's prompt
     lead: "Progress | None" = None  # of a pending fork: the sample it waits for
-    prompt_scores: list[TokenScore] = field(default_factory=list)
+    prompt_scores: ScoreList = field(default_factory=ScoreList)
 
     @classmethod
     def of(cls, request: Request, arrival: float) -> "Progress":

@@ -177,9 +177,9 @@ async def test_unread_tokens_are_charged_too(charged: list[int]) -> None:
     answer = Answer(world.context, record, [1, 2], params, key=key)
     world.client.script = lambda prompt, sample: [1] * 200
     reader = Unread()
-    start_all([answer], reader)
+    await start_all([answer], reader)
     answer.hold()
-    while world.client.num_held < 200:
+    while answer._num_computed() < 200:
         await asyncio.sleep(0)
     answer.close()
     assert reader.num_heard == 0
