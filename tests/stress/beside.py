@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
+import httpx
+
 from fakes.served import Served
 from stress.client import names, written_mib
 
@@ -24,7 +26,9 @@ MAX_PROBE_S = 0.25
 MAX_GROWTH_MIB, GROWTH_PER_BYTE = 64, 8
 MIB = 2**20
 _PAUSE_S = 0.05  # between two requests
+_WATCH_S = 0.01  # between two looks at memory
 _SOURCE = ("127.0.0.8", 0)  # of innocent clients: an address of their own
+_AT_WORK = ("chairlift_requests_running", "chairlift_requests_waiting")
 _NONE: Mapping[int, float] = MappingProxyType({})
 _HEALTH = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _BARE = """
@@ -79,7 +83,7 @@ def beside(served: Served, bare_port: int, request: bytes = b"", peak: Mapping[i
     asked = [(f"http://127.0.0.1:{bare_port}", _HEALTH, found.bare), (served.url, _HEALTH, found.health)]
     asked += [(served.url, request, found.work)] if request else []
     with ExitStack() as stack:
-        stack.enter_context(again_and_again(watch))
+        stack.enter_context(again_and_again(watch, _WATCH_S))
         for each in asked:
             stack.enter_context(again_and_again(lambda each=each: _ask(*each, found.failed)))  # type: ignore[misc]
         yield found
@@ -105,6 +109,18 @@ def first_bytes(url: str, request: bytes) -> bytes:
         return sock.recv(65536)
 
 
+def wait_idle(served: Served, headers: Mapping[str, str]) -> None:
+    """Until nothing of it runs any more: work that goes on after the client left is its body's too."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        with suppress(httpx.HTTPError):
+            text = httpx.get(f"{served.url}/metrics", timeout=PATIENCE_S, headers=headers, verify=_TRUST).text
+            gauges = [line for line in text.splitlines() if line.startswith(_AT_WORK)]
+            if not any(float(line.split()[-1]) for line in gauges):
+                return
+        time.sleep(0.2)
+
+
 def _trusting() -> ssl.SSLContext:
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
@@ -126,12 +142,12 @@ def bare_server() -> Iterator[int]:
 
 
 @contextmanager
-def again_and_again(work: Callable[[], None]) -> Iterator[None]:
+def again_and_again(work: Callable[[], None], pause_s: float = _PAUSE_S) -> Iterator[None]:
     """In a thread, meanwhile."""
     is_over = threading.Event()
 
     def run() -> None:
-        while not is_over.wait(_PAUSE_S):
+        while not is_over.wait(pause_s):
             work()
 
     thread = threading.Thread(target=run)

@@ -27,11 +27,9 @@ from typing import Any
 import httpx
 import psutil
 
-from chairlift.models.source import locate
-from chairlift.text.find import load_tokenizer
 from fakes.served import Served, serve
-from fakes.tiny_model import write_tiny_model
-from stress.beside import GROWTH_PER_BYTE, MAX_GROWTH_MIB, MAX_PROBE_S, MIB, bare_server, beside
+from fakes.tiny_model import write_wide_model
+from stress.beside import GROWTH_PER_BYTE, MAX_GROWTH_MIB, MAX_PROBE_S, MIB, bare_server, beside, wait_idle
 from stress.client import names
 from stress.dear_bodies import ALIKE, CHAT, COMPLETIONS, DEAR, HONEST, RESPONSES, Body, encoded
 
@@ -40,12 +38,12 @@ SERVER = ("--frontends", 2, "--threads", 1, "--num-blocks", 1024)
 KEY = "a-key-with-an-allowance"
 HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
 SLOT = struct.Struct("<8sddd")  # of an allowance: name, requests and tokens left, when
-_LEAST_S = 0.01  # of processor time: less cannot be measured
+_LEAST_S = 0.05  # of processor time: kinds that take less are not judged by it
 # Every block is used once, and each process has done once what takes memory.
 WARMING: tuple[Body, ...] = (
     *((COMPLETIONS, {"prompt": f"{number} lifts go up. " * 120, "max_tokens": 2}) for number in range(12)),
     (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "guided_json": {"type": "object"}}),
-    (COMPLETIONS, {"prompt": [9] * 2000, "max_tokens": 8, "n": 128, "prompt_logprobs": 20, "logprobs": 20,
+    (COMPLETIONS, {"prompt": [9] * 2000, "max_tokens": 20, "n": 128, "prompt_logprobs": 20, "logprobs": 100,
                    "temperature": 1, "top_p": 0.9, "frequency_penalty": 1, "logit_bias": {"9": 1}}),
     (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "use_beam_search": True, "best_of": 32, "temperature": 0}),
 )  # fmt: skip
@@ -67,7 +65,7 @@ class Seen:
 
     @property
     def charged_a_second(self) -> float:
-        return self.charged / max(self.cpu_s, _LEAST_S)
+        return self.charged / max(self.cpu_s, 0.01)  # which can be measured
 
     @property
     def faults(self) -> Iterator[str]:
@@ -91,7 +89,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, bare_server() as bare:
         folder = Path(name)
         (folder / "keys").write_text(f"- {{key: {KEY}, requests_per_minute: 1, tokens_per_minute: 1}}\n")
-        model = options.model or write_tiny_model(folder / "wide", load_tokenizer(locate(None))._core)
+        model = options.model or write_wide_model(folder / "wide")
         with serve(folder / "log", *SERVER, "--model", model, "--api-key-file", folder / "keys") as served:
             look = Look(served, bare)
             bodies = named_bodies(options.share) if options.dear else random_bodies(options.seed, options.minutes)
@@ -145,7 +143,7 @@ class Look:
             status, said = (0, "") if body is None else send(self._served, body)
             seconds = time.monotonic() - began
             time.sleep(0.3 if body else 3)
-            wait_idle(self._served)
+            wait_idle(self._served, HEADERS)
         if names(self._served) != named:
             status = 599  # a process died
         idle_s = self._idle * (time.monotonic() - began)
@@ -201,22 +199,6 @@ def send(served: Served, body: Body) -> tuple[int, str]:
             return answer.status_code, said.decode(errors="replace")
     except httpx.HTTPError as error:
         return 0, repr(error)
-
-
-def wait_idle(served: Served) -> None:
-    """Until nothing of it runs any more: work that goes on after the client left is the body's too."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        with suppress(httpx.HTTPError):
-            text = httpx.get(f"{served.url}/metrics", timeout=PATIENCE_S, headers=HEADERS).text
-            lines = [
-                each
-                for each in text.splitlines()
-                if each.startswith(("chairlift_requests_running", "chairlift_requests_waiting"))
-            ]
-            if not any(float(each.split()[-1]) for each in lines):
-                return
-        time.sleep(0.2)
 
 
 def random_body(rng: random.Random) -> Body:
@@ -347,14 +329,14 @@ def report(seen: Sequence[Seen], has_kinds: bool) -> int:
 
 def charges(seen: Sequence[Seen]) -> Iterator[str]:
     """Prints what kinds of bodies are charged; gives those that are too cheap."""
-    median = statistics.median(each.charged_a_second for each in seen)
+    median = statistics.median(each.charged_a_second for each in seen if each.cpu_s > _LEAST_S)
     print("\n| kind | status | bytes | tokens charged | processor s | tokens a second | of the median |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for each in seen:
         share = each.charged_a_second / median
         print(f"| {each.about} | {each.status or 'left'} | {each.num_bytes:,} | {each.charged:,} | {each.cpu_s:.2f} "
               f"| {each.charged_a_second:,.0f} | {share:.2f} |")  # fmt: skip
-        if share < 0.5:
+        if share < 0.5 and each.cpu_s > _LEAST_S and each.about not in HONEST:
             yield f"{share:.2f} of the median charge for its time: {each.about}"
 
 

@@ -27,7 +27,7 @@ MAX_PAIR_TOKENS = 4_194_304  # of pairs: a query counts for each of its document
 MAX_TOKENS = 262_144  # of a text to tokenize or detokenize; more if the context holds more
 MAX_TOOL_CHARACTERS = 2**20  # of the parameters of all tools that may be called
 
-_SHAPE_CHARACTERS, _SCORES, _REFUSED_BYTES = 4, 16, 1024  # that count as a token
+_SHAPE_CHARACTERS, _SCORES, _REFUSED_BYTES = 4, 32, 1024  # that count as a token
 GIVEN_UP_TOKENS = 1024  # what an answer counts as beside its tokens, whose shape the engine cannot or will not follow
 _UNCHARGED = (429, 503)  # refused for what the server lacks
 

@@ -216,14 +216,14 @@ async def test_shapes_and_scores_are_charged_for_with_the_tokens(charged: list[i
         body = {"prompt": [1, 2], "guided_regex": "[a-c]{32,64}", "max_tokens": 80, "logprobs": 3}
         answer = await http.post("/v1/completions", json=body, headers=bearer(ALICE))
     num_output = answer.json()["usage"]["completion_tokens"]
-    assert charged == [2 + len("[a-c]{32,64}") // 4, num_output + num_output * 4 // 16]
+    assert charged == [2 + len("[a-c]{32,64}") // 4, num_output + num_output * 4 // 32]
 
 
 async def test_scored_tokens_of_a_prompt_are_charged_for_with_their_scores(charged: list[int]) -> None:
     async with HttpWorld(api_key=ALICE).http() as http:
         body = {"prompt": [1] * 32, "echo": True, "logprobs": 7, "max_tokens": 1}
         assert (await http.post("/v1/completions", json=body, headers=bearer(ALICE))).status_code == 200
-    assert charged == [32 + 32 + 32 * 8 // 16, 1]
+    assert charged == [32 + 32 + 32 * 8 // 32, 1]
 
 
 async def test_a_shape_that_the_engine_gives_up_on_is_charged_for(charged: list[int]) -> None:
