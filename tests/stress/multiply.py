@@ -6,8 +6,8 @@ A server with two front ends gets n x scores x prompts x lengths x special token
 probe of its health waits 250 ms at most, and no process grows by more than 64 MiB and eight times the body beyond what
 honest large bodies took. Prints what was over, and the ten dearest bodies by processor time; the exit code says whether
 anything was over. --dear: the named bodies of `dear_bodies.py`, honest ones among them, with what each is charged for a
-second of processor time; a kind below half of the median is over. The model is by default a tiny random one with the
-embedded one's vocabulary, so that most of the time is not the model's.
+second of processor time; a kind below half of the median of honest ones is over. The model is by default a tiny random
+one with the embedded one's vocabulary, so that most of the time is not the model's.
 """
 
 import argparse
@@ -329,15 +329,15 @@ def report(seen: Sequence[Seen], has_kinds: bool) -> int:
 
 def charges(seen: Sequence[Seen]) -> Iterator[str]:
     """Prints what kinds of bodies are charged; gives those that are too cheap."""
-    median = statistics.median(each.charged_a_second for each in seen if each.cpu_s > _LEAST_S)
-    print("\n| kind | status | bytes | tokens charged | processor s | tokens a second | of the median |")
+    median = statistics.median(each.charged_a_second for each in seen if each.about in HONEST)
+    print("\n| kind | status | bytes | tokens charged | processor s | tokens a second | of the honest median |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for each in seen:
         share = each.charged_a_second / median
         print(f"| {each.about} | {each.status or 'left'} | {each.num_bytes:,} | {each.charged:,} | {each.cpu_s:.2f} "
               f"| {each.charged_a_second:,.0f} | {share:.2f} |")  # fmt: skip
         if share < 0.5 and each.cpu_s > _LEAST_S and each.about not in HONEST:
-            yield f"{share:.2f} of the median charge for its time: {each.about}"
+            yield f"{share:.2f} of what honest bodies are charged for such a time: {each.about}"
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ health and for a token again and again. Always: no process of the server may gro
 the largest body, no request of an innocent client may fail, a look at the server's health takes 250 ms at most, a
 request twice as long as beside an honest body of as many tokens, no connection may outlive its time, no process may
 die. What a bare server on the same machine waits is taken off. Prints a table in Markdown; exit code 1 when anything of
-this is not so. `--quick`: small sizes; of waits only those of seconds are judged. The model is by default a tiny random
-one with the embedded one's vocabulary, so that what is not the model's can be seen.
+this is not so. `--quick`: small sizes; of waits only those of seconds are judged.
 """
 
 import argparse
@@ -21,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +28,7 @@ import httpx
 from fakes.adapters import write_adapter
 from fakes.certificate import make_certificate
 from fakes.served import Served, chairlift_command, serve
-from fakes.tiny_model import write_reranker, write_wide_model
+from fakes.tiny_model import write_reranker
 from stress.attacks import (
     ALL,
     ATTACKS,
@@ -85,37 +83,37 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="+", choices=list(ALL), default=[])
     parser.add_argument("--share", type=float, help="of the sizes of attacks; default: 1, or 0.1 with --quick")
-    parser.add_argument("--model", type=Path)
+    parser.add_argument("--model", type=Path, help="default: the embedded one")
     options = parser.parse_args()
     size = Size(1.0, options.share or 0.1) if options.quick else Size(4.0, options.share or 1.0)
     seen: list[Seen] = []
     with tempfile.TemporaryDirectory() as name, bare_server() as bare:
         folder = Path(name)
         for number, site in enumerate(sites(folder, options.model, is_quick=options.quick)):
-            chosen = [name for name in site.attacks if not options.only or name in options.only]
+            only = {*options.only, *(TWINS[name] for name in options.only if name in TWINS)}
+            chosen = [name for name in site.attacks if not only or name in only]
             if chosen:
                 seen += attacked(site, chosen, folder / f"log-{number}", bare, size)
     return report(seen, has_limits=not options.quick)
 
 
 def sites(folder: Path, model: Path | None, is_quick: bool) -> Iterator[Site]:
-    @lru_cache
-    def wide() -> tuple[object, ...]:
-        return "--num-blocks", 512, "--model", model or write_wide_model(folder / "wide")
+    def common() -> tuple[object, ...]:
+        return "--num-blocks", 512, *(("--model", model) if model else ())
 
     def with_adapters() -> tuple[object, ...]:
         write_hostile_adapters(folder / "adapters")
-        return *wide(), "--lora-dir", folder / "adapters"
+        return *common(), "--lora-dir", folder / "adapters"
 
     def secure() -> tuple[object, ...]:
         certificate = make_certificate(folder)
-        return *wide(), "--tls-cert", certificate.cert, "--tls-key", certificate.key
+        return *common(), "--tls-cert", certificate.cert, "--tls-key", certificate.key
 
     if is_quick:  # a server less
         yield Site([*LOG_ATTACKS, *ATTACKS], with_adapters, is_read=False)
     else:
         yield Site([*ATTACKS, *BODIES], with_adapters)
-        yield Site(list(LOG_ATTACKS), wide, is_read=False)
+        yield Site(list(LOG_ATTACKS), common, is_read=False)
     yield Site(list(TLS_ATTACKS), secure)
     yield Site(list(RERANK_ATTACKS), lambda: ("--task", "rerank", "--model", write_reranker(folder / "reranker")), RANK)
     yield Site(list(EMBED_ATTACKS), lambda: ("--model", _encoder(folder / "encoder")), EMBED)
@@ -177,14 +175,14 @@ def fill(served: Served, bare_port: int, site: Site, times: int) -> dict[int, fl
         for number in range(5 * times if site.innocent == WORK else 0):
             client.post(path, json={"prompt": f"{number} lifts go up. " * 120, "max_tokens": 1})
         for _ in range(times if site.innocent == WORK else 0):  # memory is looked at now and then
-            client.post(path, json={"prompt": "Up and down. " * 100, "max_tokens": 8} | large)
+            client.post(path, json={"prompt": "Up and down. " * 100, "max_tokens": 3} | large)
     return found.most
 
 
 def client_of(url: str) -> httpx.Client:
     """From an address of its own."""
     transport = httpx.HTTPTransport(local_address="127.0.0.8", verify=False)
-    return httpx.Client(base_url=url, headers=HEADERS, timeout=PATIENCE_S, transport=transport)
+    return httpx.Client(base_url=url, headers=HEADERS, timeout=10 * PATIENCE_S, transport=transport)
 
 
 def attack(served: Served, bare_port: int, site: Site, name: str, size: Size, peak: dict[int, float]) -> Seen:
