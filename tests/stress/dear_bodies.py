@@ -5,6 +5,7 @@ tokens does. Always: the same body for the same name and share.
 """
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -19,17 +20,16 @@ def _completion(**fields: Any) -> Body:
 
 
 def as_many_tokens(body: Body) -> Body:
-    """An honest body with prompts, samples and tokens as another's."""
+    """An honest body with prompts, samples and tokens as another's; no other's prompt begins like its."""
     route, fields = body
+    ids = [random.Random(json.dumps(fields)).randrange(20, 300)]
     if route != COMPLETIONS:
-        return COMPLETIONS, {"prompt": [9] * (len(json.dumps(fields)) // _USUAL_CHARACTERS), "max_tokens": 8}
+        return COMPLETIONS, {"prompt": ids * (len(json.dumps(fields)) // _USUAL_CHARACTERS), "max_tokens": 8}
     prompt = fields["prompt"]
-    if not isinstance(prompt, str):
-        prompt = [[9] * len(each) if isinstance(each, list) else each for each in prompt]
-        prompt = [9] * len(prompt) if isinstance(fields["prompt"][0], int) else prompt
-    return _completion(
-        prompt=prompt, ignore_eos=True, **{name: fields[name] for name in ("n", "max_tokens") if name in fields}
-    )
+    if isinstance(prompt, list):
+        prompt = ids * len(prompt) if isinstance(prompt[0], int) else [ids * len(each) for each in prompt]
+    counts = {name: fields[name] for name in ("n", "max_tokens") if name in fields}
+    return _completion(prompt=prompt, ignore_eos=True, **counts)
 
 
 def _grammar(text: str, **fields: Any) -> Body:
