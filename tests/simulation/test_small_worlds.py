@@ -27,6 +27,11 @@ def test_so_it_does_under_every_combination_of_rules(policy: str) -> None:
             random_world(seed, policy, prefill, admission).run()
 
 
+@pytest.mark.parametrize(("seed", "policy"), [(500067, "fair-share")])  # what yielded was admitted again at once
+def test_worlds_end_that_once_did_not(seed: int, policy: str) -> None:
+    random_world(seed, policy).run()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 6))])
 def test_thousands_more_worlds(block: int) -> None:

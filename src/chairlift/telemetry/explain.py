@@ -73,7 +73,10 @@ def _decode(breakdown: Breakdown) -> Iterator[str]:
     if not steps:
         return
     others = [step.num_others for step in steps]
-    yield f"It decoded beside {sum(others) / len(steps):.1f} others on average, {max(others)} at most."
+    if max(others):
+        yield f"It decoded beside {sum(others) / len(steps):.1f} others on average, {max(others)} at most."
+    else:
+        yield "It decoded alone."
     if num_drafts := sum(step.count - 1 for step in steps):
         yield f"{_count(num_drafts, 'token')} were drafted for it, {num_drafts / len(steps):.1f} a step."
     mixed = [step for step in steps if step.num_prompt_tokens]

@@ -17,7 +17,7 @@ model (`[INST]` of Llama 2) are always text.
 
 import re
 import secrets
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import tokenizers
@@ -25,6 +25,7 @@ import tokenizers
 from chairlift.core.errors import InvalidRequest
 
 _CONTROL = re.compile(r"<[|\uff5c].+>|<.+[|\uff5c]>")  # not all models mark theirs as special
+_MAX_CLAIMED = 8
 _MAX_NAME = 100  # characters; a longer one is no control token
 
 
@@ -37,7 +38,7 @@ class Controls:
         self._names = {added[i].content: i for i in controls if 0 < len(added[i].content) <= _MAX_NAME}
         self._secret, self._mask_secret = secrets.token_hex(8), secrets.token_hex(8)
         self._mark = f"\ue000{self._secret}\ue001"  # before a text for the second tokenizer
-        self.claimed = lru_cache(maxsize=8)(self.claim)  # of templates, which have a bound
+        self._claimed: dict[str, str] = {}  # few templates, which have a bound
         # Names that are also pieces of the vocabulary, which text may become.
         self._pieces = {i for name, i in self._names.items() if core.model.token_to_id(name) == i}
 
@@ -55,6 +56,13 @@ class Controls:
         if not self._names:
             return text
         return self._pattern.sub(lambda found: self._own_name(self._names[found[0]]), text)
+
+    def claimed(self, template: str) -> str:
+        if template not in self._claimed:
+            if len(self._claimed) == _MAX_CLAIMED:
+                self._claimed.clear()
+            self._claimed[template] = self.claim(template)
+        return self._claimed[template]
 
     def unmask(self, text: str) -> str:
         return self._masks.sub(lambda found: self._added[int(found[1])].content, text)

@@ -207,6 +207,48 @@ def test_fair_shares_victim_is_the_newest_of_the_most_served_user() -> None:
     assert policy.victim(running, 9.0) == 2
 
 
+def test_a_user_that_holds_the_running_set_yields_until_the_least_served_waiting_user_holds_as_much() -> None:
+    policy = FairShare()
+    running = [running_view(i, float(i), user="many") for i in range(8)]
+    running[7].num_computed -= 5  # in its prompt: has no token yet
+    for one in running:
+        policy.served(one, 10, 1)
+    wait(policy, *(view(10 + i, user="many") for i in range(4)), view(20, user="few"), view(21, user="few"))
+    assert policy.yielding(running, 9.0) == [6, 5]
+    wait(policy, *(view(22 + i, user="few") for i in range(6)))
+    assert policy.yielding(running, 9.0) == [6, 5, 4, 3]
+    few = [running_view(30 + i, user="few") for i in range(4)]
+    assert policy.yielding([*running[:4], *few], 9.0) == []
+
+
+def test_a_user_that_was_served_less_does_not_yield() -> None:
+    policy = FairShare()
+    policy.served(view(20, user="few"), 100, 1)
+    running = [running_view(i, float(i), user="many") for i in range(8)]
+    wait(policy, view(21, user="few"))
+    assert policy.yielding(running, 9.0) == ()
+    policy.served(running[0], 100, 2)
+    assert policy.yielding(running, 9.0) == [7]
+
+
+def test_samples_that_do_not_fit_a_share_take_no_places() -> None:
+    policy = FairShare()
+    running = [running_view(i, float(i), user="many") for i in range(8)]
+    policy.served(running[0], 10, 1)
+    lead = view(9, user="few")
+    lead.siblings = [view(10 + i, user="few") for i in range(4)]
+    wait(policy, lead)
+    assert policy.yielding(running, 9.0) == []
+    lead.siblings.pop()
+    wait(policy, lead)
+    assert policy.yielding(running, 9.0) == [7, 6, 5, 4]
+
+
+def test_what_yielded_is_the_first_of_its_user() -> None:
+    policy = FairShare()
+    assert drain(policy, view(3), view(4), view(2, num_preempted=1), view(1, num_preempted=1)) == [1, 2, 3, 4]
+
+
 def test_fair_share_keeps_little_of_users_that_come_once() -> None:
     policy = FairShare()
     for i in range(45_000):

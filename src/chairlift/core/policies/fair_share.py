@@ -3,7 +3,10 @@
 Each user has a virtual token counter: a prompt token counts `prompt`, an output token `output`, a token that is
 recomputed after a preemption nothing, all divided by the user's weight (`Attributes.share`, the latest counts). An idle
 user saves nothing up: its counter rises to that of the least served waiting user. Requests of one user
-are served in order of arrival.
+are served in order of arrival, those that yielded first.
+
+While the running set is full, the user that holds most of it, per share, yields its newest requests to the least served
+waiting user, as long as that one then holds no more.
 
 What other replicas serve a user counts here too (`served_elsewhere`), and raises the level at which an idle user
 begins: that of the least served user that waits here or was just served there.
@@ -32,7 +35,7 @@ class FairShare(Policy):
         self._weights = (prompt, output)
         self._served: dict[str, float] = {}  # tokens per share
         self._shares: dict[str, float] = {}  # weights other than 1
-        self._queues: dict[str, OrderedDict[RequestId, None]] = {}  # waiting requests by user
+        self._queues: dict[str, OrderedDict[RequestId, int]] = {}  # samples of waiting requests by user
         # (served, user), once for each user in `_entered`: users with waiting requests, and some without. An entry is
         # brought up to date when it reaches the top.
         self._heap: list[tuple[float, str]] = []
@@ -53,11 +56,37 @@ class FairShare(Policy):
                 self._entered.add(user)
                 heapq.heappush(self._heap, (self._served[user], user))
             self._forget_some()
-        self._queues[user][view.id] = None
+        self._queues[user][view.id] = 1 + view.num_pending_forks
+        if view.num_preempted:
+            self._queues[user].move_to_end(view.id, last=False)
 
     def first(self, now: float) -> RequestId | None:
         user = self._first_user()
         return None if user is None else next(iter(self._queues[user]))
+
+    def yielding(self, running: Sequence[RequestView], now: float) -> Sequence[RequestId]:
+        user = self._first_user()
+        if user is None:
+            return ()
+        held: Counter[str] = Counter()
+        for view in running:
+            held[self.owner(view)] += 1 + view.num_pending_forks
+        most = max(held, key=lambda owner: (held[owner] / self._share(owner), owner))
+        if self._served.get(most, 0.0) <= self._served[user]:
+            return ()  # what yields would be admitted again at once
+        # A request that is still in its prompt has no token yet.
+        able = [view.id for view in running if self.owner(view) == most and view.num_known - view.num_computed == 1]
+        num_yielding = 0
+        for num_samples in self._queues[user].values():
+            num_then = num_yielding + num_samples
+            is_above = (held[user] + num_then) / self._share(user) > (held[most] - num_then) / self._share(most)
+            if is_above or num_then > len(able):
+                break
+            num_yielding = num_then
+        return able[::-1][:num_yielding]
+
+    def _share(self, user: str) -> float:
+        return self._shares.get(user, 1.0)
 
     def _first_user(self) -> str | None:
         while self._heap:
@@ -101,7 +130,7 @@ class FairShare(Policy):
             self._shares[user] = share
 
     def _charge(self, user: str, tokens: float) -> None:
-        self._served[user] = self._served.get(user, self._floor) + tokens / self._shares.get(user, 1.0)
+        self._served[user] = self._served.get(user, self._floor) + tokens / self._share(user)
 
     def _forget_some(self) -> None:
         """Keep users with waiting requests, and the most served of the others: they would gain most."""

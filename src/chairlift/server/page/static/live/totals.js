@@ -1,4 +1,4 @@
-// How requests ended, at all front ends, and what this engine did, since they began.
+// How requests ended, at all front ends, since the server began, and what this engine did since it did.
 
 const ends = { answered: 0, failed: 0, aborted: 0, overloaded: 0, rejected: 0 };
 const rises = []; // {at, ...what was added to each}: of the last 30 s, by this page's clock
@@ -20,22 +20,26 @@ function takeTotals(totals) {
 const lately = (name) => rises.reduce((sum, rise) => sum + rise[name], 0);
 
 const TOTALS = {
-  answered: () => short(ends.answered), failed: () => short(ends.failed), "client left": () => short(ends.aborted),
-  "429, overloaded": () => short(ends.overloaded), "refused otherwise": () => short(ends.rejected),
-  "output tokens": (engine) => short(engine.output_tokens), "prompt tokens computed": (engine) => short(engine.prompt_tokens),
-  "found in the prefix cache": (engine) => short(engine.cached_tokens), preemptions: (engine) => short(engine.preemptions), steps: (engine) => short(engine.steps),
+  ends: {
+    answered: () => short(ends.answered), failed: () => short(ends.failed), "client left": () => short(ends.aborted),
+    "429, overloaded": () => short(ends.overloaded), "refused otherwise": () => short(ends.rejected),
+  },
+  done: {
+    "output tokens": (engine) => short(engine.output_tokens), "prompt tokens computed": (engine) => short(engine.prompt_tokens),
+    "found in the prefix cache": (engine) => short(engine.cached_tokens), preemptions: (engine) => short(engine.preemptions), steps: (engine) => short(engine.steps),
+  },
 };
-const totalFields = {};
+const totalFields = []; // [its place, what it shows]
 
 function makeTotals() {
-  for (const name of Object.keys(TOTALS)) {
-    const pair = element("div");
-    totalFields[name] = element("dd", "–");
-    pair.append(element("dt", name), totalFields[name]);
-    byId("totals").append(pair);
+  for (const [list, totals] of Object.entries(TOTALS)) for (const [name, of] of Object.entries(totals)) {
+    const pair = element("div"), field = element("dd", "–");
+    totalFields.push([field, of]);
+    pair.append(element("dt", name), field);
+    byId(list).append(pair);
   }
 }
 
 function drawTotals() {
-  if (state.totals) for (const [name, of] of Object.entries(TOTALS)) totalFields[name].textContent = of(state.totals);
+  if (state.totals) for (const [field, of] of totalFields) field.textContent = of(state.totals);
 }
