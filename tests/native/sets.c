@@ -54,9 +54,24 @@ static void check(const char *what, const char *name, const char *set, int rows,
     num_failed++;
 }
 
-static void try_quantised(int found) {
+/* Every set's product with a packed matrix beside plain C's. */
+static void try_products(int found, const char *name, int type, const void *packed) {
     static float x[MAX_ROWS * K], wanted[MAX_ROWS * N], got[MAX_ROWS * N];
     for (int i = 0; i < MAX_ROWS * K; i++) x[i] = uniform();
+    for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
+        if ((SETS[s].mask & found) != SETS[s].mask) continue;
+        for (int m = 1; m <= MAX_ROWS; m++) {
+            chairlift_features(0);
+            chairlift_quant_product(type, x, packed, NULL, wanted, m, N, K, N, 0, 0);
+            chairlift_features(SETS[s].mask);
+            memset(got, 0xff, sizeof got);
+            chairlift_quant_product(type, x, packed, NULL, got, m, N, K, N, 0, 0);
+            check("product", name, SETS[s].name, m, !memcmp(got, wanted, (size_t)m * N * sizeof(float)));
+        }
+    }
+}
+
+static void try_quantised(int found) {
     for (size_t t = 0; t < sizeof TYPES / sizeof *TYPES; t++) {
         int row_bytes = K / TYPES[t].columns * TYPES[t].bytes;
         uint8_t *file = room((size_t)N * row_bytes);
@@ -69,20 +84,31 @@ static void try_quantised(int found) {
         for (int r = 0; r < N; r++) rows[r] = file + r * row_bytes;
         void *packed = room((size_t)chairlift_quant_bytes(TYPES[t].type, N, K));
         check("pack", TYPES[t].name, "", 0, chairlift_quant_pack(TYPES[t].type, rows, packed, N, K) == -1);
-        for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
-            if ((SETS[s].mask & found) != SETS[s].mask) continue;
-            for (int m = 1; m <= MAX_ROWS; m++) {
-                chairlift_features(0);
-                chairlift_quant_product(TYPES[t].type, x, packed, NULL, wanted, m, N, K, N, 0, 0);
-                chairlift_features(SETS[s].mask);
-                memset(got, 0xff, sizeof got);
-                chairlift_quant_product(TYPES[t].type, x, packed, NULL, got, m, N, K, N, 0, 0);
-                check("product", TYPES[t].name, SETS[s].name, m, !memcmp(got, wanted, (size_t)m * N * sizeof(float)));
-            }
-        }
+        try_products(found, TYPES[t].name, TYPES[t].type, packed);
         free(packed);
         free(file);
     }
+}
+
+/* W4 and W8: half floats with zeros; floats, columns backwards. */
+static void try_groups(int found) {
+    enum { GROUP = 128 };
+    static uint8_t codes[N * K];
+    static float scales[N * K / GROUP];
+    static int8_t zeros[N * K / GROUP];
+    static int32_t order[K];
+    for (int i = 0; i < K; i++) order[i] = K - 1 - i;
+    for (int type = 100; type <= 101; type++)
+        for (int scale_bytes = 2; scale_bytes <= 4; scale_bytes += 2) {
+            for (int i = 0; i < N * K; i++) codes[i] = (uint8_t)(rand() & (type == 100 ? 15 : 255));
+            for (int i = 0; i < N * K / GROUP; i++) scales[i] = 0.001f * (float)(rand() % 9), zeros[i] = (int8_t)(rand() % 17);
+            int is_other = scale_bytes == 4; /* half floats with zeros; floats, one zero for all and an order */
+            void *packed = room((size_t)chairlift_groups_bytes(type, N, K, GROUP, scale_bytes, !is_other, is_other));
+            chairlift_groups_pack(type, codes, scales, is_other ? NULL : zeros, is_other ? order : NULL, packed, N, K,
+                                  GROUP, scale_bytes, 0);
+            try_products(found, type == 100 ? "W4" : "W8", type, packed);
+            free(packed);
+        }
 }
 
 /* Of a product [MAX_ROWS, N], against sums in double. */
@@ -249,6 +275,7 @@ int main(void) {
         if ((SETS[s].mask & found) == SETS[s].mask) printf(" %s", SETS[s].name), num_sets++;
     printf("\n");
     try_quantised(found);
+    try_groups(found);
     try_floats(found);
     try_bf16(found);
     try_attention(found, 0, 0);

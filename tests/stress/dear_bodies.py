@@ -5,16 +5,31 @@ tokens does. Always: the same body for the same name and share.
 """
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
 Body = tuple[str, dict[str, Any]]  # a route, and what it is sent
 COMPLETIONS, CHAT, RESPONSES = "/v1/completions", "/v1/chat/completions", "/v1/responses"
+_USUAL_CHARACTERS = 4  # of a token
 ALIKE = "start: e\ne: e e | /[a-zA-Z ]/"  # every text has very many derivations
 
 
 def _completion(**fields: Any) -> Body:
     return COMPLETIONS, {"prompt": "Once upon a time there", "max_tokens": 8} | fields
+
+
+def as_many_tokens(body: Body) -> Body:
+    """An honest body with prompts, samples and tokens as another's; no other's prompt begins like its."""
+    route, fields = body
+    ids = [random.Random(json.dumps(fields)).randrange(20, 300)]
+    if route != COMPLETIONS:
+        return COMPLETIONS, {"prompt": ids * (len(json.dumps(fields)) // _USUAL_CHARACTERS), "max_tokens": 8}
+    prompt = fields["prompt"]
+    if isinstance(prompt, list):
+        prompt = ids * len(prompt) if isinstance(prompt[0], int) else [ids * len(each) for each in prompt]
+    counts = {name: fields[name] for name in ("n", "max_tokens") if name in fields}
+    return _completion(prompt=prompt, ignore_eos=True, **counts)
 
 
 def _grammar(text: str, **fields: Any) -> Body:
@@ -35,6 +50,27 @@ def echoed_choices(share: float) -> Body:
 
 def scores_of_tokens(share: float) -> Body:
     return _completion(n=round(128 * share), logprobs=100, max_tokens=200, ignore_eos=True)
+
+
+def no_end_of_lines(share: float) -> Body:
+    return _grammar("\n" * round(130_000 * share))
+
+
+def parts_left_out(share: float) -> Body:
+    return _grammar("start: " + '("a" | "b")? ' * round(9_000 * share))
+
+
+def optional_signs(share: float) -> Body:
+    return _completion(guided_regex="[a-z]?" * round(990 * share))
+
+
+def required_patterns(share: float) -> Body:
+    named = {str(i): {"pattern": f"^[a-z]{{{i}}}$"} for i in range(round(900 * share))}
+    return _completion(guided_json={"required": ["0"], "properties": named})
+
+
+def unbounded_scores(share: float) -> Body:
+    return _completion(n=128, logprobs=100, max_tokens=1_000)
 
 
 def many_derivations(share: float) -> Body:
@@ -164,6 +200,11 @@ DEAR: dict[str, Callable[[float], Body]] = {
     "tools x properties": tools,
     "calls x answers": turns,
     "a nested tag as text": nested_tag,
+    "a grammar of line breaks alone": no_end_of_lines,
+    "parts of a rule that may be left out": parts_left_out,
+    "optional signs of an expression": optional_signs,
+    "required patterns": required_patterns,
+    "more scores than may be": unbounded_scores,
 }
 # Large, and what clients really send: they are answered.
 HONEST: dict[str, Callable[[float], Body]] = {

@@ -153,7 +153,7 @@ class Settings:
         "number type of the KV cache: int8 on a CPU, fp8 on a GPU; auto: as --dtype",
     )  # fmt: skip
     quantize: str = _model("auto", *_choice("auto", "none", "stored", "int8", "int4", "fp8"),
-        "number type of the weights; none: that of --dtype; stored: that of the GGUF file; int8, int4: on a CPU; fp8: "
+        "number type of the weights; none: that of --dtype; stored: that of the file; int8, int4: on a CPU; fp8: "
         "on a GPU; auto: stored on a CPU without --dtype, else none",
     )  # fmt: skip
     kernels: str = _model("auto", *_choice("auto", "torch", "native", "triton"), "kernels to compute with")

@@ -67,7 +67,8 @@ class Progress:
 
     request: Request
     arrival: float
-    tokens: list[int]  # prompt, then output; append-only, so plans may hold a view of it
+    # Prompt, then output; append-only, so plans may hold a view of it. A pending fork has its lead's.
+    tokens: list[int]
     limit: int  # tokens, prompt included, at which it is complete
     alone: tuple[Request]  # the request by itself, as the samples of a chunk
     state: State = State.WAITING
@@ -97,9 +98,10 @@ class Progress:
     prompt_scores: ScoreList = field(default_factory=ScoreList)
 
     @classmethod
-    def of(cls, request: Request, arrival: float) -> "Progress":
+    def of(cls, request: Request, arrival: float, tokens: list[int] | None = None) -> "Progress":
+        """`tokens`: its lead's."""
         limit = len(request.prompt) + request.max_output
-        return cls(request, arrival, [*request.prompt, *request.output], limit, (request,))
+        return cls(request, arrival, tokens or [*request.prompt, *request.output], limit, (request,))
 
     @property
     def id(self) -> RequestId:

@@ -183,7 +183,7 @@ class SamplingDefaults:
 class BlockWeights:
     """Weights that a file has in blocks of integers with scales."""
 
-    type_name: str  # of most of them: "Q4_1", ...
+    type_name: str  # of most of them: "Q4_1", "W4", ...
     num_bytes: int
     num_weights: int
 
@@ -197,6 +197,7 @@ class Quantisation:
     group: int = 0  # columns that share a scale; 0: the same
     adds_one: bool = True  # GPTQ's zeros are stored less 1
     block: tuple[int, int] = (128, 128)  # rows and columns that share a scale, where scales are of blocks
+    integers: tuple[int, int] | None = None  # bits and group (0: a row) of most modules, where they are whole numbers
 
 
 PLAIN_QUANTISATION = Quantisation()
@@ -229,9 +230,9 @@ class ModelConfig:
     num_head_rows: int | None = None  # of the output matrix, where a rank has some of them; None: all
     names: Names = HF_NAMES
     dtype: str = "float32"  # as stored
-    blocks: BlockWeights | None = None  # where a GGUF file has weights that a CPU can keep quantised
+    blocks: BlockWeights | None = None  # where a file has weights that a CPU can keep quantised
     four_bits: BlockWeights | None = None  # where a file has experts in MXFP4, which a GPU can keep
-    quantisation: Quantisation | None = None  # of safetensors, whose matrices are widened when they are loaded
+    quantisation: Quantisation | None = None  # of safetensors
     fallback: FallbackModel | None = None  # None: it is computed from this declaration
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()

@@ -258,6 +258,17 @@ def num_parameters(config: ModelConfig) -> int:
     return sum(part.num_weights for part in expected_parts(config))
 
 
+def integer_weights(config: ModelConfig, bits: int, group: int) -> BlockWeights:
+    """Of a model whose layers' matrices are all stored so, as the kernels keep them; group: 0: a row."""
+    count, is_wide = layers_size(config), bits > 4
+    scales = count // (group or config.hidden_size)
+    return BlockWeights(
+        type_name="W8" if is_wide else "W4",
+        num_bytes=count * (8 if is_wide else 4) // 8 + scales * 4,  # half a float, and a zero as such
+        num_weights=count,
+    )
+
+
 def mxfp4_weights(config: ModelConfig) -> BlockWeights:
     """Of a model whose experts are stored so."""
     experts = [layer_tensors(config, index).experts for index in range(config.num_layers)]

@@ -25,7 +25,7 @@ from chairlift.live.wire.generation import Generation
 from chairlift.live.wire.messages import Output
 from chairlift.server.admission.api_keys import salt_of
 from chairlift.server.admission.bounds import Reservation
-from chairlift.server.admission.cost import score_tokens
+from chairlift.server.admission.cost import GIVEN_UP_TOKENS, prompt_tokens, score_tokens
 from chairlift.server.admission.rejected import OutOfTime
 from chairlift.server.context import ServerContext
 from chairlift.server.naming import NO_NAMES, naming
@@ -128,6 +128,7 @@ class Answer:
         self._end_ids = end_ids
         self._texts: list[TextStream | ResponseStream | None] = [None] * params.num_samples  # from its first output on
         self._is_read = read_as is not None
+        self._is_given_up = False  # because of its shape
         self._open = set(range(params.num_samples))
         self._generation: Generation | None = None
         self._is_held = False
@@ -162,7 +163,8 @@ class Answer:
             self._reservation.leave()
             self._reservation = None
             num_made = self._num_computed()
-            self.load.charge(self.payers, num_made + score_tokens(num_made, self.params))
+            num_more = score_tokens(num_made, self.params) + GIVEN_UP_TOKENS * self._is_given_up
+            self.load.charge(self.payers, num_made + num_more)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -245,6 +247,7 @@ class Answer:
             raise OutOfTime
         if output.finish == "error":
             message = output.error or "the engine gave no reason"
+            self._is_given_up = output.error_field == "structured_outputs"
             with naming(self._names):
                 raise InvalidRequest(output.error_field, message) if output.error_field else RequestFailed(message)
         sample, token, finish = output.sample, output.token, output.finish
@@ -275,7 +278,8 @@ async def start_all(answers: Sequence[Answer], reader: AnswerReader) -> None:
     demands = [answer.demand for answer in answers]
     reservations = load.take(demands, first.limit, first.key)
     try:
-        num_samples, num_tokens = (sum(column) for column in zip(*demands, strict=True))
+        num_samples = sum(num_each for num_each, _ in demands)
+        num_tokens = sum(prompt_tokens(len(answer.prompt), answer.params) for answer in answers)
         load.spend(payers, num_samples, num_tokens + cost.shape_tokens)
         cost.paid()
         for index, (answer, reservation) in enumerate(zip(answers, reservations, strict=True)):

@@ -91,6 +91,19 @@ def test_weights_are_told_as_what_they_are_kept_and_without_what_is_beside_them(
 
 
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+def test_integers_that_a_cpu_keeps_are_named_and_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ONE_BILLION | {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+    (folder / "config.json").write_text(json.dumps(given))
+    kept, wide = (facts(capsys, folder, "--device", device) for device in ("cpu", "h100"))
+    assert (kept["quantize"], wide["quantize"]) == ("W4", "none")
+    assert facts(capsys, folder, "--device", "cpu", "--quantize", "none")["quantize"] == "none"
+    in_layers = 973_078_528
+    ends = kept["parameters"] - in_layers  # type: ignore[operator]
+    itemsize = 4 if kept["dtype"] == "float32" else 2
+    assert kept["parameters_bytes"] == in_layers // 2 + in_layers * 4 // 128 + ends * itemsize
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
 def test_blocks_of_a_file_that_are_kept_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--device", "cpu"]) == 0
     out = capsys.readouterr().out

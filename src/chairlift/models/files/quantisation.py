@@ -92,9 +92,8 @@ def _group(fields: Fields, *keys: str) -> int:
 def _awq(fields: Fields) -> Quantisation:
     _require(fields, "version", "gemm", "GEMM")
     fields.get("zero_point")  # files without zeros have them too
-    return Quantisation(
-        method="awq", bits=_bits(fields, ("bits", "w_bit"), 4), group=_group(fields, "group_size", "q_group_size")
-    )
+    bits, group = _bits(fields, ("bits", "w_bit"), 4), _group(fields, "group_size", "q_group_size")
+    return Quantisation(method="awq", bits=bits, group=group, integers=(bits, group))
 
 
 def _gptq(fields: Fields) -> Quantisation:
@@ -105,7 +104,10 @@ def _gptq(fields: Fields) -> Quantisation:
         fields.get(key)
     bits, group = _bits(fields, ("bits",), 2, 3, 4, 8), _group(fields, "group_size")
     adds_one = "gptq_v2" not in (fields.get("checkpoint_format"), fields.get("format"))
-    return Quantisation(method="gptq", bits=0 if is_mixed else bits, group=0 if is_mixed else group, adds_one=adds_one)
+    bits_of_all, group_of_all = (0, 0) if is_mixed else (bits, group)
+    return Quantisation(
+        method="gptq", bits=bits_of_all, group=group_of_all, adds_one=adds_one, integers=(bits, group)
+    )  # fmt: skip
 
 
 _PACKINGS = ("auto_round:auto_gptq", "auto_round:auto_awq", "auto_gptq", "auto_awq", "auto_round:llm_compressor")
@@ -116,7 +118,8 @@ def _auto_round(fields: Fields) -> Quantisation:
     is_mixed = bool(fields.get("extra_config"))
     fields.get("sym")
     bits, group = _bits(fields, ("bits",), 2, 3, 4, 8), _group(fields, "group_size")
-    return Quantisation(method="auto-round", bits=0 if is_mixed else bits, group=0 if is_mixed else group)
+    bits_of_all, group_of_all = (0, 0) if is_mixed else (bits, group)
+    return Quantisation(method="auto-round", bits=bits_of_all, group=group_of_all, integers=(bits, group))
 
 
 _FORMATS = (
@@ -134,7 +137,8 @@ def _compressed_tensors(fields: Fields) -> Quantisation:
     if not isinstance(groups, dict) or not all(isinstance(each, dict) for each in groups.values()):
         raise fields.bad("config_groups", "must be a map of groups")
     found = {_of_group(fields, name, group) for name, group in groups.items()}
-    return found.pop() if len(found) == 1 else Quantisation(method="compressed-tensors")
+    integers = max((each.integers for each in found if each.integers), default=None)
+    return found.pop() if len(found) == 1 else Quantisation(method="compressed-tensors", integers=integers)
 
 
 def _of_group(fields: Fields, name: str, group: dict[str, Any]) -> Quantisation:
@@ -151,9 +155,13 @@ def _of_group(fields: Fields, name: str, group: dict[str, Any]) -> Quantisation:
     block = own.get("block_structure")
     if isinstance(block, list) and len(block) == 2 and all(type(each) is int and each > 0 for each in block):
         return Quantisation(method="compressed-tensors", block=(block[0], block[1]))
-    is_packed = own.get("type") == "int" and (group.get("format") or fields.get("format")) == "pack-quantized"
+    is_packed = (group.get("format") or fields.get("format")) == "pack-quantized"
     bits, size = own.size("num_bits", most=8), _group(own, "group_size")
-    return Quantisation(method="compressed-tensors", bits=bits if is_packed else 0, group=size if is_packed else 0)
+    if own.get("type") != "int":
+        return Quantisation(method="compressed-tensors")
+    if not is_packed:
+        return Quantisation(method="compressed-tensors", integers=(8, size))  # a byte each
+    return Quantisation(method="compressed-tensors", bits=bits, group=size, integers=(bits, size))
 
 
 _ALGORITHMS = (
@@ -176,7 +184,7 @@ def _bitsandbytes(fields: Fields) -> Quantisation:
     for key in fields.values:
         if key.startswith(("bnb_4bit_", "llm_int8_", "load_in_", "_load_in_")):
             fields.get(key)
-    return Quantisation(method="bitsandbytes")
+    return Quantisation(method="bitsandbytes", integers=(8, 0) if fields.get("load_in_8bit") else None)
 
 
 _METHODS: dict[str, Callable[[Fields], Quantisation]] = {

@@ -9,6 +9,11 @@ void chairlift_set_threads(int threads, int64_t spin);
 void chairlift_product_pack(const void *matrix, void *packed, int64_t n, int64_t k, int is_bf16);
 int64_t chairlift_quant_bytes(int type, int64_t n, int64_t k);
 int64_t chairlift_quant_pack(int type, const uint8_t *const *rows, void *packed, int64_t n, int64_t k);
+int64_t chairlift_groups_bytes(int type, int64_t n, int64_t k, int64_t group, int scale_bytes, int has_zeros,
+                               int has_order);
+void chairlift_groups_pack(int type, const uint8_t *codes, const float *scales, const int8_t *zeros,
+                           const int32_t *order, void *packed, int64_t n, int64_t k, int64_t group, int scale_bytes,
+                           int zero);
 void chairlift_product(const void *x, const void *w, const void *bias, void *y, int64_t m, int64_t n, int64_t k,
                        int is_bf16, int is_float);
 void chairlift_product_rows(const void *packed, const int64_t *ids, void *out, int64_t count, int64_t k, int is_bf16);

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chairlift.core.errors import InvalidConfig
 from chairlift.runner.native.packed import PackedWeight
 from chairlift.runner.native.quantised import QuantisedWeight
 from chairlift.runner.ops import Weight
@@ -31,5 +32,6 @@ def native_experts(weights: Sequence[Weight]) -> NativeExperts:
         assert isinstance(weight, PackedWeight | QuantisedWeight)
         counts.add(len(weight.parts))
         rows += weight.parts
-    (count,) = counts  # the parts of every expert are stored alike
-    return NativeExperts(tuple(weights), np.array(rows, _PART), count)
+    if len(counts) > 1:
+        raise InvalidConfig("experts whose parts are stored in different ways cannot be kept; use --quantize none")
+    return NativeExperts(tuple(weights), np.array(rows, _PART), counts.pop())

@@ -22,6 +22,8 @@ _SIGNATURES = {
     "chairlift_product_rows": (None, [c_void_p] * 3 + [c_int64] * 2 + [c_int]),
     "chairlift_quant_bytes": (c_int64, [c_int] + [c_int64] * 2),
     "chairlift_quant_pack": (c_int64, [c_int] + [c_void_p] * 2 + [c_int64] * 2),
+    "chairlift_groups_bytes": (c_int64, [c_int] + [c_int64] * 3 + [c_int] * 3),
+    "chairlift_groups_pack": (None, [c_int] + [c_void_p] * 5 + [c_int64] * 3 + [c_int] * 2),
     "chairlift_quant_floats": (c_int64, [c_int] + [c_void_p] * 2 + [c_int64] * 2),
     "chairlift_quant_rows": (None, [c_int] + [c_void_p] * 3 + [c_int64] * 2 + [c_int]),
     "chairlift_quant_product": (None, [c_int] + [c_void_p] * 4 + [c_int64] * 4 + [c_int] * 2),

@@ -16,7 +16,7 @@ from chairlift.runner.kv_cache import store
 from chairlift.runner.native.experts import NativeExperts, native_experts
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight, pointer
-from chairlift.runner.native.quantised import KINDS, from_stored, rounded
+from chairlift.runner.native.quantised import GROUPED, KINDS, from_stored, rounded
 from chairlift.runner.native.tape import Calls
 from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Keeps, KeepsExperts, Norm, Weight, each_weight
 from chairlift.runner.sampling.table import Samples
@@ -55,7 +55,7 @@ class NativeOps:
 
     @property
     def keeps(self) -> Keeps:
-        return dict.fromkeys(KINDS, self.stored_weight)
+        return dict.fromkeys((*KINDS, *GROUPED), self.stored_weight)
 
     @property
     def keeps_experts(self) -> KeepsExperts:

@@ -50,7 +50,8 @@ EXPORT void chairlift_quant_product(int type, const void *x, const void *w, cons
     float *d = scratch(SCRATCH_ROWS, bytes);
     quant_rows rows = {(int8_t *)(d + 4 * cells), d, d + cells, (int32_t *)(d + 2 * cells), blocks};
     int num_panels = (int)((n + PANEL - 1) / PANEL);
-    quant_job job = {type, x_is_bf16, y_is_bf16, x, bias, w, y, m, n, k, y_stride, rows, num_panels, 0, 0};
+    quant_job job = {type, x_is_bf16, y_is_bf16, x, bias, quant_matrix_at(type, w, k), y, m, n, k, y_stride, rows,
+                     num_panels, 0, 0};
     job.rows_per_chunk = max_int((int)(CHUNK_ITEMS / k) + 1, ceil_div((int)m, pool_threads() * 2));
     job.panels_per_chunk = max_int(1, ceil_div(num_panels, pool_threads() * 8));
     quant_kernels use = kernels();

@@ -1,4 +1,5 @@
-/* Quantised matrices as the kernels read them, one layout for every block type of GGUF that is kept.
+/* Quantised matrices as the kernels read them, one layout for every block type of GGUF that is kept and for integers with
+ * a scale a group, as other files have them (W4, W8).
  *
  * A matrix [N, K] is held as panels of 16 rows, zeros where N ends; K is cut into blocks of 32 columns, each with scales
  * of its own. A panel is its quants, block by block, then the scales of its blocks, then those of its super-blocks:
@@ -11,6 +12,10 @@
  *     scales of a block:   half floats d[16] (Q8_0, Q4_0, Q5_0), or d[16] and m[16] (Q4_1, Q5_1), or bytes
  *                          sc[16] and mn[16] (Q4_K, Q5_K), or bytes sc[2][16], one for 16 columns (Q6_K)
  *     of a super-block     of 8 blocks: half floats d[16] and dmin[16] (Q4_K, Q5_K), or d[16] (Q6_K)
+ *     of a group           of any number of blocks: d[16], half floats or floats, and half floats zero[16], unless all
+ *                          zeros of the matrix are the same (W4, W8)
+ *
+ * Before the panels of W4 and W8 is a header, perhaps with an order of columns: column i of the panels is order[i] of x.
  *
  * A row is quantised in blocks of 32 too, to 8 bits. An output is
  *
@@ -24,8 +29,8 @@
 
 #include "kernels.h"
 
-/* Block types: the numbers of GGUF. */
-enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 };
+/* Block types: the numbers of GGUF, and two beyond them. */
+enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14, W4 = 100, W8 = 101 };
 
 enum {
     PANEL = 16,
@@ -50,7 +55,8 @@ typedef struct {
 static const quant_form QUANT_FORMS[] = {
     [Q4_0] = {MINS, 4, 8, 32, 0, 18},   [Q4_1] = {MINS, 4, 0, 64, 0, 20},     [Q5_0] = {MINS, 5, 16, 32, 0, 22},
     [Q5_1] = {MINS, 5, 0, 64, 0, 24},   [Q8_0] = {PLAIN, 8, 0, 32, 0, 34},    [Q4_K] = {MINS, 4, 0, 32, 64, 144},
-    [Q5_K] = {MINS, 5, 0, 32, 64, 176}, [Q6_K] = {HALVES, 6, 32, 32, 32, 210},
+    [Q5_K] = {MINS, 5, 0, 32, 64, 176}, [Q6_K] = {HALVES, 6, 32, 32, 32, 210}, [W4] = {MINS, 4, 0, 0, 0, 0},
+    [W8] = {PLAIN, 8, 0, 0, 0, 0},
 };
 
 /* Mins are stored, or the scales times the offset. */
@@ -63,6 +69,52 @@ static inline int64_t quant_bytes(const quant_form *form, int64_t blocks) {
 static inline int64_t panel_bytes(const quant_form *form, int64_t blocks) {
     int64_t scales = blocks * form->block_scales + (blocks + SUPER - 1) / SUPER * form->super_scales;
     return (quant_bytes(form, blocks) + scales + 63) / 64 * 64;
+}
+
+/* Scales are of groups, not of blocks. */
+static inline int has_groups(const quant_form *form) { return !form->block_scales; }
+
+/* A matrix as it lies in memory; from `order` on of groups alone. */
+typedef struct {
+    const uint8_t *panels;
+    int64_t panel_bytes;
+    const int32_t *order; /* [k], or NULL */
+    int64_t group;        /* blocks that share a scale */
+    int scale_bytes;      /* 2: half floats; 4: floats */
+    int has_zeros;
+    float zero; /* of all groups, without */
+} quant_matrix;
+
+enum { HEADER = 64 }; /* bytes */
+
+typedef struct {
+    int64_t group;
+    int32_t scale_bytes, has_zeros, has_order;
+    float zero;
+} quant_header;
+
+static inline int64_t group_bytes(int scale_bytes, int has_zeros) { return PANEL * (scale_bytes + 2 * has_zeros); }
+
+/* Bytes before the panels. */
+static inline int64_t header_bytes(int64_t k, int has_order) {
+    return HEADER + (has_order ? (k * (int64_t)sizeof(int32_t) + 63) / 64 * 64 : 0);
+}
+
+static inline int64_t grouped_panel_bytes(const quant_form *form, int64_t blocks, const quant_header *header) {
+    int64_t groups = (blocks + header->group - 1) / header->group;
+    return (quant_bytes(form, blocks) + groups * group_bytes(header->scale_bytes, header->has_zeros) + 63) / 64 * 64;
+}
+
+static inline quant_matrix quant_matrix_at(int type, const void *packed, int64_t k) {
+    const quant_form *form = &QUANT_FORMS[type];
+    quant_header header;
+    if (!has_groups(form)) return (quant_matrix){packed, panel_bytes(form, quant_blocks(k)), NULL, 0, 0, 0, 0};
+    memcpy(&header, packed, sizeof header);
+    const uint8_t *order = (const uint8_t *)packed + HEADER;
+    return (quant_matrix){(const uint8_t *)packed + header_bytes(k, header.has_order),
+                          grouped_panel_bytes(form, quant_blocks(k), &header),
+                          header.has_order ? (const int32_t *)order : NULL, header.group, header.scale_bytes,
+                          header.has_zeros, header.zero};
 }
 
 INLINE void prefetch(const void *from, int bytes) {
@@ -97,10 +149,25 @@ typedef struct {
     const float *xd, *xm;
     const int32_t *xs;
     const uint8_t *scales, *supers; /* of the panel */
+    const quant_matrix *w;
     int64_t blocks;                 /* of a whole row: how far rows are apart */
     int count;      /* blocks of the piece */
     float *sums;
 } quant_tile;
+
+/* The scales and mins of a group; halves: to floats. */
+INLINE void unpack_group(const quant_matrix *w, const uint8_t *from, float *d, float *m,
+                         void (*const halves)(const uint8_t *, float *)) {
+    if (w->scale_bytes == 2)
+        halves(from, d);
+    else
+        memcpy(d, from, PANEL * sizeof(float));
+    if (w->has_zeros) halves(from + PANEL * w->scale_bytes, m);
+    for (int r = 0; r < PANEL; r++) m[r] = d[r] * -(w->has_zeros ? m[r] : w->zero);
+}
+
+/* Mins of signed quants are added apart. */
+static inline int needs_mins(const quant_matrix *w) { return w->has_zeros || w->zero != 0.0f; }
 
 /* 16 bytes times a float of its own each. */
 INLINE void scaled(const uint8_t *from, const float *d, float *to, const int is_signed) {
@@ -155,7 +222,7 @@ typedef struct {
     int type, x_is_bf16, y_is_bf16;
     const void *x;     /* [m, k] */
     const float *bias; /* [n], or NULL */
-    const uint8_t *w;
+    quant_matrix w;
     void *y; /* rows y_stride apart */
     int64_t m, n, k, y_stride;
     quant_rows rows;

@@ -7,12 +7,12 @@
 #define DOTPROD __attribute__((target("arch=armv8.2-a+dotprod")))
 #define I8MM __attribute__((target("arch=armv8.2-a+dotprod+i8mm")))
 
-#include "quant_dot.h"
-#include "quant_neon.h"
-
 INLINE void halves_neon(const uint8_t *from, float *to) {
     for (int i = 0; i < PANEL; i += 4) vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(from + 2 * i))));
 }
+
+#include "quant_dot.h"
+#include "quant_neon.h"
 
 /* As `scaled`: the bits of 2^23 + byte, and off what is too much. */
 INLINE void scaled_neon(const uint8_t *from, const float *d, float *to, const int is_signed) {

@@ -180,6 +180,30 @@ ONE(one_q6_k, 384, 8, "movi v14.16b, #0x30\n mov %w[count], #0x80\n movk %w[coun
     "ldp q6, q7, [%[scales]], #32\n" SIGNED_BYTES_TIMES(6) SCALE_ONE(16, 17, 18, 19)
     SIGNED_BYTES_TIMES(7) SCALE_ONE(20, 21, 22, 23))
 
+/* Of groups: a piece of the panel with scales and mins of its own, as floats where other types have theirs. */
+#define LOAD_16(from) "ldp q0, q1, [%[" #from "]]\n ldp q2, q3, [%[" #from "], #32]\n"
+ONE(one_group_w4, 256, 1, "", "",
+    ZEROS_ONE ALL_NIBBLES_ONE LOAD_16(scales) SCALE_ONE(16, 17, 18, 19) LOAD_16(supers) MINS_ONE(0, 1, 2, 3))
+ONE(one_group_w8, 512, 1, "", "", ZEROS_ONE BYTES_ONE(0, 4) BYTES_ONE(256, 5) LOAD_16(scales) SCALE_ONE(16, 17, 18, 19))
+
+DOTPROD INLINE int one_of_groups(const quant_tile *t, const int type) {
+    const quant_matrix *w = t->w;
+    const uint8_t *own = t->scales;
+    float d[PANEL], m[PANEL];
+    if (type == W8 && needs_mins(w)) return 0;
+    quant_tile group = *t;
+    group.scales = (const uint8_t *)d, group.supers = (const uint8_t *)m;
+    for (int64_t left = t->blocks; left > 0; left -= group.blocks) {
+        group.blocks = left < w->group ? left : w->group;
+        unpack_group(w, own, d, m, halves_neon);
+        (type == W4 ? one_group_w4 : one_group_w8)(&group);
+        own += group_bytes(w->scale_bytes, w->has_zeros);
+        group.q += group.blocks * BLOCK_ITEMS * QUANT_FORMS[type].bits / 8;
+        group.x += group.blocks * BLOCK, group.xd += group.blocks, group.xm += group.blocks;
+    }
+    return 1;
+}
+
 /* Whether one row's product with a whole panel was made. */
 DOTPROD INLINE int one_row_dot(const quant_tile *t, const int type) {
     if (type == Q8_0) return one_q8_0(t), 1;
@@ -187,6 +211,7 @@ DOTPROD INLINE int one_row_dot(const quant_tile *t, const int type) {
     if (type == Q4_1) return one_q4_1(t), 1;
     if (type == Q4_K) return one_q4_k(t), 1;
     if (type == Q6_K) return one_q6_k(t), 1;
+    if (has_groups(&QUANT_FORMS[type])) return one_of_groups(t, type);
     return 0;
 }
 

@@ -1,4 +1,5 @@
-/* Quantised matrices into their panels: from the blocks of a GGUF file, or from floats; and rows back out of them. */
+/* Quantised matrices into their panels: from the blocks of a GGUF file, from floats, or from integers with a scale a group;
+ * and rows back out of them. */
 #include "quant.h"
 
 #include <math.h>
@@ -84,19 +85,24 @@ static uint8_t *supers_of(const quant_form *form, uint8_t *panel, int64_t blocks
 }
 
 /* Into zeros. */
-static void write_block(int type, uint8_t *panel, int64_t blocks, int64_t block, int r, const row_block *in) {
-    const quant_form *form = &QUANT_FORMS[type];
+static void write_quants(const quant_form *form, uint8_t *panel, int64_t block, int r, const uint8_t *from) {
     uint8_t *quants = panel + block * BLOCK_ITEMS * form->bits / 8;
-    for (int i = 0; i < BLOCK; i++) {
-        int item = i / 4 * 64 + r * 4 + i % 4, q = in->q[i];
-        if (form->bits == 8) {
-            quants[item] = (uint8_t)q;
-            continue;
-        }
-        quants[item % 256] |= (uint8_t)((q & 15) << item / 256 * 4);
+    if (form->bits == 8) {
+        for (int i = 0; i < BLOCK; i += 4) memcpy(quants + i / 4 * 64 + r * 4, from + i, 4);
+        return;
+    }
+    for (int i = 0; i < BLOCK / 2; i++) /* column i beside column 16 + i */
+        quants[i / 4 * 64 + r * 4 + i % 4] = (uint8_t)((from[i] & 15) | from[BLOCK / 2 + i] << 4);
+    for (int i = 0; form->bits > 4 && i < BLOCK; i++) {
+        int item = i / 4 * 64 + r * 4 + i % 4, q = from[i];
         if (form->bits == 5) quants[256 + item % 64] |= (uint8_t)((q >> 4) << item / 64);
         if (form->bits == 6) quants[256 + item % 128] |= (uint8_t)((q >> 4) << item / 128 * 2);
     }
+}
+
+static void write_block(int type, uint8_t *panel, int64_t blocks, int64_t block, int r, const row_block *in) {
+    const quant_form *form = &QUANT_FORMS[type];
+    write_quants(form, panel, block, r, in->q);
     uint8_t *scales = scales_of(form, panel, blocks, block);
     if (form->super_scales) {
         scales[r] = in->sc[0], scales[PANEL + r] = in->sc[1];
@@ -195,14 +201,85 @@ EXPORT int64_t chairlift_quant_floats(int type, const float *matrix, void *packe
 }
 
 typedef struct {
+    int type;
+    const uint8_t *codes; /* [n, k]: of W4 half a byte each; of W8 signed */
+    const float *scales;  /* [n, groups] */
+    const int8_t *zeros;  /* [n, groups], or NULL */
+    const int32_t *order;
+    uint8_t *panels;
+    int64_t n, k, group, panel_bytes;
+    int scale_bytes;
+} groups_job;
+
+static void write_group(const groups_job *job, uint8_t *to, int r, int64_t at) {
+    uint16_t half = to_half(job->scales[at]), zero = to_half(job->zeros ? job->zeros[at] : 0.0f);
+    if (job->scale_bytes == 2)
+        memcpy(to + 2 * r, &half, 2);
+    else
+        memcpy(to + 4 * r, job->scales + at, 4);
+    if (job->zeros) memcpy(to + PANEL * job->scale_bytes + 2 * r, &zero, 2);
+}
+
+static void groups_chunk(void *arg, int panel) {
+    const groups_job *job = arg;
+    const quant_form *form = &QUANT_FORMS[job->type];
+    int64_t blocks = quant_blocks(job->k), groups = (blocks + job->group - 1) / job->group;
+    uint8_t *out = job->panels + panel * job->panel_bytes, *scales = out + quant_bytes(form, blocks);
+    memset(out, 0, (size_t)job->panel_bytes);
+    for (int r = 0; r < PANEL && (int64_t)panel * PANEL + r < job->n; r++) {
+        int64_t row = (int64_t)panel * PANEL + r;
+        const uint8_t *codes = job->codes + row * job->k;
+        for (int64_t b = 0; b < blocks; b++) {
+            uint8_t q[BLOCK] = {0};
+            int count = min_int(BLOCK, (int)(job->k - b * BLOCK));
+            if (!job->order) memcpy(q, codes + b * BLOCK, (size_t)count);
+            for (int i = 0; job->order && i < count; i++) q[i] = codes[job->order[b * BLOCK + i]];
+            write_quants(form, out, b, r, q);
+        }
+        for (int64_t g = 0; g < groups; g++)
+            write_group(job, scales + g * group_bytes(job->scale_bytes, job->zeros != NULL), r, row * groups + g);
+    }
+}
+
+/* group: in columns, a multiple of 32 unless it is k; scale_bytes: 2 (scales that are half floats) or 4. */
+EXPORT int64_t chairlift_groups_bytes(int type, int64_t n, int64_t k, int64_t group, int scale_bytes, int has_zeros,
+                                      int has_order) {
+    quant_header header = {quant_blocks(group), scale_bytes, has_zeros, has_order, 0.0f};
+    int64_t panels = (n + PANEL - 1) / PANEL;
+    return header_bytes(k, has_order) + panels * grouped_panel_bytes(&QUANT_FORMS[type], quant_blocks(k), &header);
+}
+
+/* codes [n, k], scales and zeros [n, k / group]; zeros NULL: all are `zero`; order [k], in which columns are put before
+ * they are grouped, or NULL. */
+EXPORT void chairlift_groups_pack(int type, const uint8_t *codes, const float *scales, const int8_t *zeros,
+                                  const int32_t *order, void *packed, int64_t n, int64_t k, int64_t group,
+                                  int scale_bytes, int zero) {
+    quant_header header = {quant_blocks(group), scale_bytes, zeros != NULL, order != NULL, (float)zero};
+    memset(packed, 0, HEADER);
+    memcpy(packed, &header, sizeof header);
+    if (order) memcpy((uint8_t *)packed + HEADER, order, (size_t)k * sizeof *order);
+    quant_matrix w = quant_matrix_at(type, packed, k);
+    groups_job job = {type, codes, scales, zeros, order, (uint8_t *)w.panels, n, k, w.group, w.panel_bytes, scale_bytes};
+    pool_run(groups_chunk, &job, (int)((n + PANEL - 1) / PANEL));
+}
+
+typedef struct {
     int type, is_bf16;
-    uint8_t *packed;
+    quant_matrix w;
     const int64_t *ids;
     void *out;
     int64_t k;
 } rows_job;
 
-static float value_at(int type, uint8_t *panel, int64_t blocks, int64_t column, int r) {
+static float grouped_value_at(const quant_matrix *w, const uint8_t *scales, int64_t block, int r, int q) {
+    const uint8_t *own = scales + block / w->group * group_bytes(w->scale_bytes, w->has_zeros);
+    float d, zero = w->has_zeros ? from_half(half_at(own + PANEL * w->scale_bytes + 2 * r)) : w->zero;
+    memcpy(&d, own + 4 * r, sizeof d);
+    if (w->scale_bytes == 2) d = from_half(half_at(own + 2 * r));
+    return d * ((float)q - zero);
+}
+
+static float value_at(int type, const quant_matrix *w, uint8_t *panel, int64_t blocks, int64_t column, int r) {
     const quant_form *form = &QUANT_FORMS[type];
     int64_t block = column / BLOCK;
     int i = (int)(column % BLOCK), item = i / 4 * 64 + r * 4 + i % 4;
@@ -211,6 +288,7 @@ static float value_at(int type, uint8_t *panel, int64_t blocks, int64_t column, 
     int q = form->bits == 8 ? (int8_t)quants[item] : quants[item % 256] >> item / 256 * 4 & 15;
     if (form->bits == 5) q |= (quants[256 + item % 64] >> item / 64 & 1) << 4;
     if (form->bits == 6) q |= (quants[256 + item % 128] >> item / 128 * 2 & 3) << 4;
+    if (has_groups(form)) return grouped_value_at(w, panel + quant_bytes(form, blocks), block, r, q);
     q -= form->offset;
     float d = from_half(half_at((form->super_scales ? supers : scales) + 2 * r));
     if (form->kind == HALVES) return d * (float)(int8_t)scales[i / 16 * PANEL + r] * (float)q;
@@ -222,19 +300,20 @@ static float value_at(int type, uint8_t *panel, int64_t blocks, int64_t column, 
 static void rows_chunk(void *arg, int index) {
     const rows_job *job = arg;
     int64_t id = job->ids[index], blocks = quant_blocks(job->k);
-    uint8_t *panel = job->packed + id / PANEL * panel_bytes(&QUANT_FORMS[job->type], blocks);
+    uint8_t *panel = (uint8_t *)job->w.panels + id / PANEL * job->w.panel_bytes;
     for (int64_t i = 0; i < job->k; i++) {
-        float value = value_at(job->type, panel, blocks, i, (int)(id % PANEL));
+        float value = value_at(job->type, &job->w, panel, blocks, i, (int)(id % PANEL));
+        int64_t at = index * job->k + (job->w.order ? job->w.order[i] : i);
         if (job->is_bf16)
-            ((uint16_t *)job->out)[index * job->k + i] = to_bf16(value);
+            ((uint16_t *)job->out)[at] = to_bf16(value);
         else
-            ((float *)job->out)[index * job->k + i] = value;
+            ((float *)job->out)[at] = value;
     }
 }
 
 /* Rows of the matrix that was packed: ids [count] -> out [count, k]. */
 EXPORT void chairlift_quant_rows(int type, const void *packed, const int64_t *ids, void *out, int64_t count, int64_t k,
                                  int is_bf16) {
-    rows_job job = {type, is_bf16, (uint8_t *)packed, ids, out, k};
+    rows_job job = {type, is_bf16, quant_matrix_at(type, packed, k), ids, out, k};
     pool_run(rows_chunk, &job, (int)count);
 }

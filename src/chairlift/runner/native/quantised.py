@@ -1,6 +1,7 @@
-"""Quantised matrices in the layout of quant.h: from the blocks of a file, or rounded from floats.
+"""Quantised matrices in the layout of quant.h: from the blocks or the integers of a file, or rounded from floats.
 
-Always: the values of a file's blocks are kept exactly. A product has the same bits on every processor, in any batch.
+Always: the values that a file's integers stand for are kept exactly. A product has the same bits on every processor, in
+any batch.
 """
 
 from collections.abc import Sequence
@@ -15,19 +16,21 @@ from torch import Tensor
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.native.packed import Arena, pointer
 from chairlift.runner.native.tape import Calls
+from chairlift.runner.weights.quantised import W4, W8
 from chairlift.runner.weights.source import Stored
 
-# As in quant.h: GGUF's numbers of kinds.
+# As in quant.h: GGUF's numbers of kinds, and two beyond them.
 KINDS = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}
+GROUPED = {W4: 100, W8: 101}
 INT8, INT4 = KINDS["Q8_0"], KINDS["Q4_1"]  # floats are rounded to blocks of Q8_0 or Q4_1
 
 
 class _Part:
-    """Rows of one block type."""
+    """Rows of one type."""
 
-    def __init__(self, library: CDLL, arena: Arena, kind: int, shape: tuple[int, int]) -> None:
+    def __init__(self, arena: Arena, kind: int, shape: tuple[int, int], num_bytes: int) -> None:
         self.kind, self.shape = kind, shape
-        self._packed = arena.take(library.chairlift_quant_bytes(kind, *shape) // 2)
+        self._packed = arena.take(num_bytes // 2)
         self.pointer = self._packed.data_ptr()
 
 
@@ -82,19 +85,47 @@ class QuantisedWeight:
 def from_stored(
     library: CDLL, calls: Calls, arena: Arena, parts: Sequence[Stored], bias: Tensor | None, dtype: torch.dtype
 ) -> QuantisedWeight:
-    """Stacks the parts; neighbours of one kind become one."""
+    """Stacks the parts; neighbours that are stored alike become one."""
     packed = []
-    for kind, group in groupby(parts, lambda part: KINDS[part.kind]):
-        members = list(group)
-        part = _Part(library, arena, kind, (sum(m.shape[0] for m in members), members[0].shape[1]))
-        rows = np.concatenate([_addresses(m.tensors[0]) for m in members])
-        bad = library.chairlift_quant_pack(kind, rows.ctypes.data, part.pointer, *part.shape)
-        if bad >= 0:
-            ends = accumulate(member.shape[0] for member in members)
-            owner = next(member for member, end in zip(members, ends, strict=True) if bad < end)
-            raise InvalidConfig(f"{owner.name} has a scale that is not a finite number")
-        packed.append(part)
+    for (kind, *_), group in groupby(parts, _layout):
+        make = _of_groups if kind in GROUPED else _of_blocks
+        packed.append(make(library, arena, list(group)))
     return QuantisedWeight(calls, packed, bias, dtype)
+
+
+def _layout(part: Stored) -> tuple[str, int, bytes]:
+    return part.kind, part.group, b"" if part.order is None else part.order.numpy().tobytes()
+
+
+def _of_blocks(library: CDLL, arena: Arena, members: Sequence[Stored]) -> _Part:
+    kind, shape = KINDS[members[0].kind], _shape(members)
+    part = _Part(arena, kind, shape, library.chairlift_quant_bytes(kind, *shape))
+    rows = np.concatenate([_addresses(m.tensors[0]) for m in members])
+    bad = library.chairlift_quant_pack(kind, rows.ctypes.data, part.pointer, *shape)
+    if bad >= 0:
+        ends = accumulate(member.shape[0] for member in members)
+        owner = next(member for member, end in zip(members, ends, strict=True) if bad < end)
+        raise InvalidConfig(f"{owner.name} has a scale that is not a finite number")
+    return part
+
+
+def _of_groups(library: CDLL, arena: Arena, members: Sequence[Stored]) -> _Part:
+    kind, shape, group = GROUPED[members[0].kind], _shape(members), members[0].group
+    codes, scales, zeros = (torch.cat(parts).contiguous() for parts in zip(*(m.tensors for m in members), strict=True))
+    scale_bytes = 2 if torch.equal(scales.half().float(), scales) else 4  # half floats where they hold them
+    order, zero = members[0].order, int(zeros[0, 0])
+    has_zeros = not torch.equal(zeros, torch.full_like(zeros, zero))
+    num_bytes = library.chairlift_groups_bytes(kind, *shape, group, scale_bytes, has_zeros, order is not None)
+    part = _Part(arena, kind, shape, num_bytes)
+    library.chairlift_groups_pack(
+        kind, codes.data_ptr(), scales.data_ptr(), zeros.data_ptr() if has_zeros else None, pointer(order),
+        part.pointer, *shape, group, scale_bytes, zero,
+    )  # fmt: skip
+    return part
+
+
+def _shape(members: Sequence[Stored]) -> tuple[int, int]:
+    return sum(member.shape[0] for member in members), members[0].shape[1]
 
 
 def _addresses(blocks: Tensor) -> NDArray[np.int64]:
@@ -107,7 +138,7 @@ def rounded(
 ) -> QuantisedWeight:
     """A matrix of floats, rounded to blocks."""
     rows, columns = matrix.shape
-    part = _Part(library, arena, kind, (rows, columns))
+    part = _Part(arena, kind, (rows, columns), library.chairlift_quant_bytes(kind, rows, columns))
     wide = matrix.float().contiguous()
     bad = library.chairlift_quant_floats(kind, wide.data_ptr(), part.pointer, rows, columns)
     if bad >= 0:

@@ -158,10 +158,13 @@ def load_model(settings: Settings, source: Source, config: ModelConfig, rank: Ra
     """The rank's part of the whole model."""
     whole = open_tensors(settings, source, config, chosen.dtype, chosen.device, chosen.threads)
     tensors: TensorSource = whole if rank.count == 1 else ShardTensors(whole, config, rank)
-    return build_model(
+    model = build_model(
         chosen.config, chosen.ops, tensors, chosen.dtype, chosen.device, chosen.limits.max_model_len,
         chosen.weight_format,
     )  # fmt: skip
+    if isinstance(whole, HfTensors) and (line := whole.widened):
+        _log.warning("%s: %s", source.path, line)
+    return model
 
 
 def open_tensors(

@@ -29,6 +29,8 @@ class ExpertReader:
 
     def weight(self, matrix: Matrix, count: int) -> ExpertWeight:
         bias = self._stacked(matrix.bias, count, 1) if matrix.bias else None
+        if len(matrix.parts[0].shape) == 2 and (weights := self._each_kept(matrix.parts, count, bias)):
+            return weights
         keeps = self.ops.keeps_experts if self.as_stored else {}
         if parts := kept(self.source, matrix.parts, keeps):
             kind = parts[0].kind
@@ -38,6 +40,16 @@ class ExpertReader:
             return self.ops.expert_weight(stacked, bias)
         assert isinstance(self.ops, TakesWeights)
         return each_weight(self.ops, self.make, stacked, bias)
+
+    def _each_kept(self, parts: Sequence[Part], count: int, bias: Tensor | None) -> ExpertWeight | None:
+        """Of experts in tensors of their own, one after the other."""
+        keeps, each, weights = self.ops.keeps if self.as_stored else {}, len(parts) // count, []
+        for expert in range(count if isinstance(self.ops, TakesWeights) else 0):
+            own = kept(self.source, parts[expert * each : (expert + 1) * each], keeps)
+            if own is None:
+                return None
+            weights.append(keeps[own[0].kind](own, None if bias is None else bias[expert], self.dtype))
+        return self.ops.expert_weights(weights) if isinstance(self.ops, TakesWeights) and weights else None
 
     def _stacked(self, parts: Sequence[Part], count: int, rank: int) -> Tensor:
         """[experts, rows, ...]; rank: of one expert's part. Other parts hold rows of every expert."""

@@ -4,6 +4,7 @@ Pickled weights are refused: opening one runs the code it holds.
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,7 @@ class HfTensors:
         self._files = {name: files[stored] for name, stored in self._stored_names.items()}
         self._quantised = modules(self._files)
         self._open = cache(lambda file: _open(folder / file))
+        self._widened: dict[str, str] = {}  # by matrix, its form
 
     @property
     def names(self) -> Collection[str]:
@@ -48,12 +50,22 @@ class HfTensors:
         return str(self._folder / self._files[name]) if name in self._files else str(self._folder)
 
     def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
+        if name in self._quantised:
+            matrix = self._matrix(name, shape if cut is None else cut.shape)
+            self._widened[name] = matrix.form
+            return part_of(matrix.widened(), cut)
         if stored := self.stored(name, shape, cut):
             return mxfp4.widened(*mxfp4.apart(stored)[:2])
-        if name in self._quantised:
-            return part_of(self._matrix(name, shape if cut is None else cut.shape).widened(), cut)
         tensor = self._read(name, shape, cut)
         return self._checked(name, tensor, tensor.dtype.is_floating_point and tensor.dtype.itemsize >= 2)
+
+    @property
+    def widened(self) -> str:
+        """How many of the quantised matrices were read as numbers, for the log."""
+        forms = ", ".join(f"{count} in {form}" for form, count in Counter(self._widened.values()).most_common())
+        return (
+            f"{len(self._widened)} of {len(self._quantised)} quantised matrices are widened: {forms}" if forms else ""
+        )
 
     def _matrix(self, name: str, shape: tuple[int, ...]) -> QuantisedMatrix:
         roles, module = self._quantised[name], name.removesuffix(".weight")
@@ -62,6 +74,8 @@ class HfTensors:
         return QuantisedMatrix(where, shape, roles.keys(), read, self._said)
 
     def stored(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Stored | None:
+        if name in self._quantised:
+            return self._matrix(name, shape if cut is None else cut.shape).stored(cut)
         if name + _BLOCKS not in self._files:
             return None
         groups = (*shape[:-1], shape[-1] // MXFP4_GROUP)

@@ -8,6 +8,9 @@ A module is what its tensors' names, types and shapes say; all but `adds_one` an
     fp8, NVFP4, MXFP4    weight, weight_scale or weight_scale_inv, factors of the whole tensor
     bitsandbytes         weight, weight.absmax and tables; or weight int8, SCB
 
+Integers with scales of groups of 32 columns, or more by 32, can be handed out as they are: half a byte each ("W4") or a
+signed byte ("W8"), whatever the format.
+
 Always: numbers are computed in float32; a scale that is not finite, a type or a shape that does not fit is refused by
 name. Knows no files: `read` gives tensors by the name of their role.
 """
@@ -16,15 +19,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.shards import Cut
 from chairlift.models.spec import PLAIN_QUANTISATION, Quantisation
 from chairlift.runner.weights.mxfp4 import E2M1
+from chairlift.runner.weights.source import Stored, part_of
 
 _ROLE = re.compile(
     r"(.+)\.(weight|qweight|qzeros|scales|g_idx|weight_packed|weight_scale|weight_scale_inv|weight_scale_2|"
@@ -41,6 +46,9 @@ _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where each column's half byte is
 _FP8 = (torch.float8_e4m3fn,)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _WORD = 32  # bits
+_BLOCK = 32  # columns, of which groups are made
+W4, W8 = "W4", "W8"
+_FACTORS = {"weight_global_scale", "weight_scale_2"}  # of a whole tensor
 _WORDS = {"qweight", "qzeros", "scales", "weight_packed"}
 
 
@@ -63,6 +71,56 @@ def is_of_keys(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Integers:
+    """(codes - zeros) * scales"""
+
+    codes: Tensor  # [out, in] uint8 of so many bits, or int8
+    zeros: Tensor  # [out, groups]
+    scales: Tensor  # float32 [out, groups]
+    bits: int
+    groups: Tensor | None = None  # int64 [in]: of each column, where they are not in order
+
+    def widened(self) -> Tensor:
+        zeros, scales = self.zeros.float(), self.scales.contiguous()
+        if self.groups is not None:
+            return self.codes.float().sub_(zeros[:, self.groups]).mul_(scales[:, self.groups])
+        wide = self.codes.contiguous().float().view(*scales.shape, -1)
+        return wide.sub_(zeros[..., None]).mul_(scales[..., None]).view(self.codes.shape)
+
+    def cut(self, cut: Cut) -> "Integers | None":
+        """None: it goes through a group."""
+        if cut.dim == 0:
+            return Integers(
+                part_of(self.codes, cut), part_of(self.zeros, cut), part_of(self.scales, cut), self.bits, self.groups
+            )  # fmt: skip
+        count = self.scales.shape[1]
+        own, group = replace(self, codes=part_of(self.codes, cut)), self.codes.shape[1] // count
+        if self.groups is not None or (count > 1 and any(at % group for span in cut.spans for at in span)):
+            return None
+        if count == 1:
+            return own
+        of_groups = cut._replace(spans=tuple((low // group, high // group) for low, high in cut.spans))
+        return replace(own, zeros=part_of(self.zeros, of_groups), scales=part_of(self.scales, of_groups))
+
+    def stored(self, name: str) -> Stored | None:
+        """None: groups are no multiples of 32 columns."""
+        (rows, columns), count = self.codes.shape, self.scales.shape[1]
+        order, group = None, columns // count
+        if self.groups is not None:
+            order = torch.argsort(self.groups, stable=True).int()
+            if not torch.equal(self.groups[order], torch.arange(columns) // group):
+                return None
+        if count > 1 and group % _BLOCK:
+            return None
+        codes, zeros, kind = self.codes, self.zeros, W4 if self.bits <= 4 else W8
+        if kind == W8 and codes.dtype is torch.uint8:
+            half = 1 << self.bits - 1
+            codes, zeros = (codes - half).view(torch.int8), zeros.int() - half
+        tensors = codes.reshape(rows, count, group), self.scales, zeros.to(torch.int8)
+        return Stored(name, kind, tensors, (rows, columns), group, order)
+
+
+@dataclass(frozen=True, slots=True)
 class QuantisedMatrix:
     """One matrix of a file."""
 
@@ -72,43 +130,66 @@ class QuantisedMatrix:
     read: Callable[[str], Tensor]  # by role
     said: Quantisation = PLAIN_QUANTISATION  # by the configuration
 
+    @property
+    def form(self) -> str:
+        """What it is called in messages."""
+        if "qweight" in self.roles:
+            return "AWQ" if self._is_awq() else "GPTQ"
+        if "weight.absmax" in self.roles:
+            return "bitsandbytes"
+        packed = self.read("weight_packed" if "weight_packed" in self.roles else "weight").dtype
+        words = {torch.int32: "integers", torch.int8: "int8", torch.uint8: "fp4"}
+        return words.get(packed, "fp8")
+
+    def stored(self, cut: Cut | None = None) -> Stored | None:
+        """As integers; None: it has none, or their groups are not of blocks."""
+        found = self._integers() if len(self.shape) == 2 else None
+        found = found.cut(cut) if found is not None and cut is not None else found
+        return None if found is None else found.stored(self.where)
+
     def widened(self) -> Tensor:
         """float32 [out, in]"""
         if len(self.shape) != 2:
             raise InvalidConfig(f"{self.where} is quantised, the configuration says shape {list(self.shape)}")
+        if "weight.absmax" in self.roles:
+            return self._bitsandbytes()
+        if "SCB" in self.roles:
+            numbers = self._typed("weight", (torch.int8,), self.shape).float()
+            return numbers * self._scales("SCB", (self.shape[0],))[:, None] * torch.tensor(1 / 127)
+        if (found := self._integers()) is not None:
+            return found.widened()
+        return self._scaled("weight_packed" if "weight_packed" in self.roles else "weight")
+
+    def _integers(self) -> Integers | None:
         for role in self.roles & _WORDS:
             if self.read(role).dim() != 2:
                 raise self._bad(role, f"has shape {list(self.read(role).shape)}, which is no matrix")
         if "qweight" in self.roles:
             return self._awq() if self._is_awq() else self._gptq()
         if "weight_packed" in self.roles:
-            is_words = self.read("weight_packed").dtype is torch.int32
-            return self._words() if is_words else self._scaled("weight_packed")
-        if "weight.absmax" in self.roles:
-            return self._bitsandbytes()
-        if "SCB" in self.roles:
-            numbers = self._typed("weight", (torch.int8,), self.shape).float()
-            return numbers * self._scales("SCB", (self.shape[0],))[:, None] * torch.tensor(1 / 127)
-        return self._scaled("weight")
+            return self._words() if self.read("weight_packed").dtype is torch.int32 else None
+        return self._bytes() if self.read("weight").dtype is torch.int8 else None
 
     # AWQ and GPTQ
 
     def _is_awq(self) -> bool:
         return self.read("qweight").shape[-1] != self.read("scales").shape[-1]
 
-    def _awq(self) -> Tensor:
+    def _awq(self) -> Integers:
         (rows, columns), scales = self.shape, self._grouped_scales("scales")
         self._agree(4, columns // len(scales))
         numbers = self._halves("qweight", (columns, rows // 8))
         zeros = self._halves("qzeros", (len(scales), rows // 8))
-        return self._grouped(numbers, zeros, scales.t())
+        return Integers(numbers, zeros, scales.t(), 4)
 
     def _halves(self, role: str, shape: tuple[int, int]) -> Tensor:
         """Of AWQ's words of eight outputs: uint8 [out, ...]"""
         words = self._typed(role, (torch.int32,), shape).t().contiguous()
-        return torch.stack([(words >> 4 * place & 15).byte() for place in _AWQ_ORDER], dim=1).flatten(0, 1)
+        bytes_ = words.view(torch.uint8).unflatten(1, (-1, 4))
+        halves = [bytes_[..., place // 2] >> place % 2 * 4 & 15 for place in _AWQ_ORDER]
+        return torch.stack(halves, dim=1).flatten(0, 1)
 
-    def _gptq(self) -> Tensor:
+    def _gptq(self) -> Integers:
         (rows, columns), scales = self.shape, self._grouped_scales("scales")
         words = self.read("qweight")
         bits = self._bits("qweight", words.shape[0])
@@ -117,17 +198,7 @@ class QuantisedMatrix:
         numbers = unpacked(words.t(), bits)[:, :columns]  # [out, in]
         stored = self._typed("qzeros", (torch.int32,), (len(scales), -(-rows * bits // _WORD)))
         zeros = unpacked(stored, bits)[:, :rows] + self.said.adds_one & (1 << bits) - 1
-        return self._grouped(numbers, zeros.t(), scales.t(), "g_idx")
-
-    def _grouped(self, numbers: Tensor, zeros: Tensor, scales: Tensor, role: str = "") -> Tensor:
-        """(numbers [out, in] - zeros) * scales, both [out, groups]; role: of the group of each column, where they are
-        not in order."""
-        zeros, scales = zeros.float(), scales.contiguous()
-        if role in self.roles:
-            groups = self._group_of_column(role, scales.shape[1])
-            return numbers.float().sub_(zeros[:, groups]).mul_(scales[:, groups])
-        wide = numbers.contiguous().float().view(*scales.shape, -1)
-        return wide.sub_(zeros[..., None]).mul_(scales[..., None]).view(self.shape)
+        return Integers(numbers, zeros.t(), scales.t(), bits, self._group_of_column("g_idx", len(scales)))
 
     def _bits(self, role: str, num_words: int) -> int:
         bits = num_words * _WORD // self.shape[1]
@@ -142,15 +213,18 @@ class QuantisedMatrix:
             raise self._bad(role, f"has {count} groups, which do not divide {columns} columns")
         return self._scales(role, (count, rows))
 
-    def _group_of_column(self, role: str, count: int) -> Tensor:
+    def _group_of_column(self, role: str, count: int) -> Tensor | None:
+        """None: they are in order."""
+        if role not in self.roles:
+            return None
         found = self._typed(role, (torch.int32, torch.int64), (self.shape[1],)).long()
         if int(found.min()) < 0 or int(found.max()) >= count:
             raise self._bad(role, f"names a group beyond the {count} that have scales")
-        return found
+        return None if torch.equal(found, torch.arange(len(found)) // (len(found) // count)) else found
 
-    # compressed-tensors, in words
+    # compressed-tensors, in words; and signed bytes
 
-    def _words(self) -> Tensor:
+    def _words(self) -> Integers:
         rows, columns = self.shape
         words = self.read("weight_packed")
         bits = self._bits("weight_packed", words.shape[-1])
@@ -167,7 +241,29 @@ class QuantisedMatrix:
         if "weight_zero_point" in self.roles:
             stored = self._typed("weight_zero_point", (torch.int32,), (-(-rows * bits // _WORD), count))
             zeros = unpacked(stored.t(), bits)[:, :rows].t()
-        return self._grouped(numbers, zeros, scales, "weight_g_idx")
+        return Integers(numbers, zeros, scales, bits, self._group_of_column("weight_g_idx", count))
+
+    def _bytes(self) -> Integers | None:
+        """None: scales are of blocks, or zeros of others than scales."""
+        rows, codes = self.shape[0], self._typed("weight", (torch.int8,), self.shape)
+        if "SCB" in self.roles:
+            return Integers(codes, torch.zeros(rows, 1), self._scales("SCB", (rows, 1)) * torch.tensor(1 / 127), 8)
+        scales = self._of_rows(self._finite("weight_scale")) if "weight_scale" in self.roles else None
+        if scales is None or not self.roles.isdisjoint(_FACTORS):
+            return None
+        if "weight_zero_point" not in self.roles:
+            return Integers(codes, torch.zeros_like(scales), scales, 8)
+        zeros = self._of_rows(self.read("weight_zero_point"))
+        return Integers(codes, zeros, scales, 8) if zeros is not None and zeros.shape == scales.shape else None
+
+    def _of_rows(self, tensor: Tensor) -> Tensor | None:
+        """[out, groups]; None: it is of no rows or groups."""
+        rows, columns = self.shape
+        if tensor.numel() == 1:
+            return tensor.reshape(1, 1).expand(rows, 1)
+        tensor = tensor[:, None] if tensor.dim() == 1 else tensor
+        is_fit = tensor.dim() == 2 and tensor.shape[0] == rows and tensor.shape[1] and not columns % tensor.shape[1]
+        return tensor if is_fit else None
 
     # A number a byte or half a byte, with scales of tensors, rows, groups or blocks
 

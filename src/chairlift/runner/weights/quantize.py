@@ -1,4 +1,4 @@
-"""The format of weights: the model's number type, the blocks of a GGUF file, or rounded to fewer bits at load."""
+"""The format of weights: the model's number type, blocks or integers of a file, or rounded to fewer bits at load."""
 
 from functools import partial
 
@@ -66,7 +66,7 @@ def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:
 
 
 def kept_as(config: ModelConfig, quantize: str) -> str:
-    """none, fp8, int8, int4, or the type of a file's blocks, such as Q4_1."""
+    """none, fp8, int8, int4, or the type of a file's blocks or integers, such as Q4_1 and W4."""
     blocks = _kept(config, quantize)
     return blocks.type_name if blocks else quantize
 

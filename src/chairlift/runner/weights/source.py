@@ -39,10 +39,11 @@ class Stored:
     """A quantised matrix: numbers of few bits with scales."""
 
     name: str  # of tensor and file, for messages
-    kind: str  # "MXFP4", or as GGUF calls it: "Q4_0", ...
+    kind: str  # "MXFP4", "W4" and "W8" (`quantised.py`), or as GGUF calls it: "Q4_0", ...
     tensors: tuple[Tensor, ...]  # [out, groups, ...], of experts [experts, out, groups, ...]; views of a mapped file
     shape: tuple[int, ...]  # [out, in], of experts [experts, out, in]
     group: int  # columns that share a scale
+    order: Tensor | None = None  # int32 [in]: columns as they have to lie for groups; None: as they do
 
     def expert(self, index: int) -> "Stored":
         return replace(self, shape=self.shape[1:], tensors=tuple(tensor[index] for tensor in self.tensors))

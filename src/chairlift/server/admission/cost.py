@@ -31,7 +31,8 @@ MAX_PAIR_TOKENS = 4_194_304  # of pairs: a query counts for each of its document
 MAX_TOKENS = 262_144  # of a text to tokenize or detokenize; more if the context holds more
 MAX_TOOL_CHARACTERS = 2**20  # of the parameters of all tools that may be called
 
-_SHAPE_CHARACTERS, _SCORES = 4, 16  # that count as a token
+_SHAPE_CHARACTERS, _SCORES, _REFUSED_BYTES = 4, 32, 1024  # that count as a token
+GIVEN_UP_TOKENS = 1024  # what an answer counts as beside its tokens, whose shape the engine cannot or will not follow
 _UNCHARGED = (429, 503)  # refused for what the server lacks
 _PIECE_S = 0.02  # of work in the event loop
 
@@ -42,6 +43,7 @@ class Cost:
 
     key: str = ""  # whose turn its work takes
     check: Callable[[], None] = lambda: None  # raises where nobody waits for the work any more
+    num_bytes: int = 0  # that were read
     num_tokens: int = 0  # made of its texts
     num_characters: int = 0  # of the shape that its answers are held to
     turn: asyncio.Lock | None = None  # of pieces of all bodies
@@ -73,8 +75,15 @@ class Cost:
     def settle(self, status: int | None) -> None:
         """Its request is over, and was not admitted if it still owes."""
         if self._load is not None and status not in _UNCHARGED:
-            self._load.charge(self._payers, self.num_tokens + self.shape_tokens, num_requests=1)
+            num_tokens = self.num_tokens + self.shape_tokens + self.num_bytes // _REFUSED_BYTES
+            self._load.charge(self._payers, num_tokens, num_requests=1)
         self.paid()
+
+
+def prompt_tokens(num_tokens: int, params: SamplingParams) -> int:
+    """What the tokens of a prompt count as: where they are scored, each makes a row of scores as a new one does."""
+    scores = params.prompt_logprobs
+    return num_tokens if scores is None else 2 * num_tokens + num_tokens * (1 + scores) // _SCORES
 
 
 def score_tokens(num_tokens: int, params: SamplingParams) -> int:

@@ -4,16 +4,20 @@ instruction set that this processor has."""
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.shards import Cut
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.native.quantised import INT4, INT8
 from chairlift.runner.ops import Weight
-from fakes.gguf_blocks import TYPES, blocks_of, random_blocks, values_of
+from chairlift.runner.weights.source import Stored
+from fakes.gguf_blocks import INTEGERS, TYPES, blocks_of, random_blocks, random_integers, values_of
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
 
+KINDS = (*TYPES, *INTEGERS)
 AVX2, AVX512 = library.HAS_AVX2, library.HAS_AVX2 | library.HAS_AVX512
 SETS = {
     "avx2": AVX2,
@@ -28,9 +32,16 @@ def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> to
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def kept(kind: str, rows: int, columns: int, threads: int = 2, bias: torch.Tensor | None = None) -> Weight:
+def stored(kind: str, rows: int, columns: int) -> tuple[Stored, NDArray[np.float32]]:
+    """With what it stands for."""
+    if kind in INTEGERS:
+        return random_integers(kind, rows, columns)
     raw = random_blocks(kind, rows, columns)
-    return NativeOps(threads).stored_weight([blocks_of(kind, raw, columns)], bias, torch.float32)
+    return blocks_of(kind, raw, columns), values_of(kind, raw)
+
+
+def kept(kind: str, rows: int, columns: int, threads: int = 2, bias: torch.Tensor | None = None) -> Weight:
+    return NativeOps(threads).stored_weight([stored(kind, rows, columns)[0]], bias, torch.float32)
 
 
 def with_features(mask: int, weight: Weight, x: torch.Tensor) -> torch.Tensor:
@@ -43,15 +54,15 @@ def with_features(mask: int, weight: Weight, x: torch.Tensor) -> torch.Tensor:
         loaded.chairlift_features(-1)
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_product_is_near_that_of_the_values(kind: str) -> None:
     weight, x = kept(kind, 100, 768), random(9, 768)
-    expected = x.double().numpy() @ values_of(kind, random_blocks(kind, 100, 768)).T.astype(np.float64)
+    expected = x.double().numpy() @ stored(kind, 100, 768)[1].T.astype(np.float64)
     error = np.linalg.norm(weight.logits(x).numpy() - expected) / np.linalg.norm(expected)
     assert error < 0.01  # rows are rounded to 8 bits
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SETS)
 def test_every_instruction_set_has_the_bits_of_plain_c(kind: str, name: str) -> None:
     if SETS[name] & ~library.features() and SETS[name] > 0:
@@ -62,7 +73,7 @@ def test_every_instruction_set_has_the_bits_of_plain_c(kind: str, name: str) -> 
         assert torch.equal(with_features(SETS[name], weight, x), with_features(0, weight, x)), num_rows
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_row_has_the_same_bits_in_every_batch(kind: str) -> None:
     weight, x = kept(kind, 65, 512), random(300, 512)
     whole = weight.logits(x)
@@ -76,21 +87,22 @@ def test_a_row_has_the_same_bits_on_any_number_of_threads(kind: str) -> None:
     assert torch.equal(kept(kind, 1000, 512, threads=3).logits(x), kept(kind, 1000, 512, threads=1).logits(x))
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_rows_are_the_file_s_own_values(kind: str, dtype: torch.dtype) -> None:
-    raw = random_blocks(kind, 50, 256)
-    weight = NativeOps(2).stored_weight([blocks_of(kind, raw, 256)], None, dtype)
+    matrix, values = stored(kind, 50, 256)
+    weight = NativeOps(2).stored_weight([matrix], None, dtype)
     ids = torch.tensor([0, 49, 16, 16, 31])
-    expected = torch.from_numpy(values_of(kind, raw)[ids])
+    expected = torch.from_numpy(values[ids])
+    if kind in INTEGERS:
+        assert torch.equal(weight.rows(ids), expected.to(dtype))
     torch.testing.assert_close(
         weight.rows(ids), expected.to(dtype), rtol=1e-6 if dtype is torch.float32 else 8e-3, atol=1e-7
     )
 
 
 def test_parts_of_several_types_are_stacked() -> None:
-    raws = {kind: random_blocks(kind, rows, 256, seed=rows) for kind, rows in (("Q4_K", 33), ("Q6_K", 20), ("Q8_0", 7))}
-    parts = [blocks_of(kind, raw, 256) for kind, raw in raws.items()]
+    parts = [stored(kind, rows, 256)[0] for kind, rows in (("Q4_K", 33), ("W4", 10), ("W4-order", 10), ("Q8_0", 7))]
     bias, x, ops = random(60, seed=2), random(5, 256), NativeOps(2)
     stacked = ops.stored_weight(parts, bias, torch.float32).linear(x)
     alone = [ops.stored_weight([part], None, torch.float32).linear(x) for part in parts]
@@ -98,11 +110,13 @@ def test_parts_of_several_types_are_stacked() -> None:
 
 
 def test_neighbours_of_one_type_share_panels() -> None:
-    raw = random_blocks("Q4_1", 30, 64)
-    parts = [blocks_of("Q4_1", raw[:13], 64), blocks_of("Q4_1", raw[13:], 64)]
-    x = random(3, 64)
-    whole = NativeOps(1).stored_weight([blocks_of("Q4_1", raw, 64)], None, torch.float32).linear(x)
-    assert torch.equal(NativeOps(1).stored_weight(parts, None, torch.float32).linear(x), whole)
+    for kind in ("Q4_1", "W8-zeros"):
+        matrix, _ = stored(kind, 30, 64)
+        parts = [matrix.cut(Cut("", (30, 64), 0, (span,))) for span in ((0, 13), (13, 30))]
+        x = random(3, 64)
+        whole = NativeOps(1).stored_weight([matrix], None, torch.float32)
+        stacked = NativeOps(1).stored_weight(parts, None, torch.float32)
+        assert len(stacked.parts) == 1 and torch.equal(stacked.linear(x), whole.linear(x))
 
 
 def test_rows_in_bf16_give_what_their_float32_values_give() -> None:

@@ -11,12 +11,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.hf import load_hf
 from chairlift.models.shards import Cut
+from chairlift.models.source import Source
 from chairlift.models.spec import Quantisation
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.native.ops import NativeOps, available
+from chairlift.runner.start.load import load_runner
+from chairlift.runner.weights.assemble import WeightFormat, build_model
 from chairlift.runner.weights.hf import HfTensors
+from chairlift.runner.weights.source import part_of
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run
 
 OUT, IN, GROUP = 64, 128, 32
@@ -183,6 +189,51 @@ def test_a_matrix_is_the_numbers_that_its_tensors_stand_for(tmp_path: Path, name
     assert torch.equal(source.read("m.weight", (OUT, IN), cut), expected.float()[:, 40:70])
 
 
+INTEGERS = {
+    "awq": "W4", **{f"gptq-{bits}": "W8" if bits == 8 else "W4" for bits in (2, 3, 4, 8)}, "gptq-v2": "W4",
+    "gptq-order": "W4", "words-3": "W4", "words-4": "W4", "words-8": "W8", "words-zeros": "W4", "int8-rows": "W8",
+    "int8-groups": "W8", "bitsandbytes-int8": "W8",
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+@pytest.mark.parametrize("name", FORMATS)
+def test_integers_are_kept_as_they_are_and_nothing_else_is(tmp_path: Path, name: str) -> None:
+    pack, said = FORMATS[name]
+    tensors, expected = pack()
+    stored = written(tmp_path, tensors, said).stored("m.weight", (OUT, IN))
+    assert (stored.kind if stored else None) == INTEGERS.get(name)
+    if stored is not None:
+        rows = NativeOps(1).stored_weight([stored], None, torch.float32).rows(torch.arange(OUT))
+        is_near = name == "bitsandbytes-int8"  # a product of three numbers, rounded once more by its maker
+        torch.testing.assert_close(rows, expected.float(), rtol=2e-7 if is_near else 0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "dim", "span", "is_kept"),
+    [
+        ("awq", 1, (32, 96), True), ("awq", 1, (40, 70), False), ("awq", 0, (5, 20), True),
+        ("int8-rows", 1, (3, 70), True), ("gptq-order", 1, (32, 96), False),
+    ],
+)  # fmt: skip
+def test_a_rank_keeps_whole_groups(tmp_path: Path, name: str, dim: int, span: tuple[int, int], is_kept: bool) -> None:
+    pack, said = FORMATS[name]
+    tensors, expected = pack()
+    cut = Cut("m.weight", (OUT, IN), dim, (span,))
+    stored = written(tmp_path, tensors, said).stored("m.weight", (OUT, IN), cut)
+    assert (stored is not None) == is_kept
+    if stored is not None:
+        own = (stored.tensors[0] - stored.tensors[2][..., None].float()) * stored.tensors[1][..., None]
+        assert torch.equal(own.flatten(1), part_of(expected.float(), cut))
+
+
+def test_groups_that_are_not_of_32_columns_are_widened(tmp_path: Path) -> None:
+    source = written(tmp_path, int8(OUT, IN // 16)[0], Quantisation())
+    assert source.stored("m.weight", (OUT, IN)) is None
+    source.read("m.weight", (OUT, IN))
+    assert source.widened == "1 of 1 quantised matrices are widened: 1 in int8"
+
+
 MADE = load_file(Path(__file__).parents[3] / "data/quantised/made.safetensors")  # make.py there says how
 
 
@@ -304,4 +355,36 @@ def test_a_model_of_quantised_matrices_has_the_logits_of_what_they_stand_for(
     logits = run(twin.decoder(), kv, [chunk(tokens, 0, 20, [3, 1, 0, 6, 2], request(tokens))])
     torch.testing.assert_close(logits[0], twin.reference_logits(tokens)[-1], atol=1e-3, rtol=1e-4)
     (line,) = twin.config.warnings
-    assert "weights are widened to --dtype when they are loaded" in line
+    kept = "stay integers on a CPU (W8) and elsewhere are" if config is GPTQ else "are"
+    assert f"weights {kept} widened to --dtype when they are loaded" in line
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+def test_the_start_names_what_is_kept_and_counts_what_is_widened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    packs = iter([in_fp8, *[in_words] * 99])
+    twin = quantised_twin(tmp_path, "llama-mha", GPTQ, lambda matrix: next(packs)(matrix))
+    loaded = load_runner(
+        Settings(device="cpu", kernels="native", threads=1), Source("folder", tmp_path, "twin"), twin.config
+    )  # fmt: skip
+    assert loaded.quantize == "W8"
+    (line,) = [line for line in caplog.messages if "quantised" in line]
+    assert line == f"{tmp_path}: 1 of 14 quantised matrices are widened: 1 in fp8"
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+@pytest.mark.parametrize("family", ["llama-mha", "qwen3-moe"])
+def test_a_model_whose_integers_are_kept_is_near_the_one_whose_are_widened(tmp_path: Path, family: str) -> None:
+    """Inputs are rounded to 8 bits, so not equal."""
+    twin = quantised_twin(tmp_path, family, GPTQ, in_words)
+    tokens, source = random_tokens(20), HfTensors(tmp_path, twin.config.quantisation)
+    decoder = build_model(
+        twin.config, NativeOps(2), source, torch.float32, CPU, 64, WeightFormat(as_stored=True)
+    )  # fmt: skip
+    assert not source.widened
+    logits = run(decoder, KvCache(twin.config, 8, 4, torch.float32, CPU), [
+        chunk(tokens, 0, 20, [3, 1, 0, 6, 2], request(tokens))
+    ])[0]  # fmt: skip
+    expected = twin.reference_logits(tokens)[-1]
+    assert (logits - expected).norm() < 0.1 * expected.norm()
