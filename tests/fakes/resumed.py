@@ -3,6 +3,7 @@
 from typing import Any
 
 from chairlift.core.params import SamplingParams
+from chairlift.core.score import ScoreList
 from fakes.heard import Heard
 from fakes.ledger import expected, expected_beams
 from fakes.requests import make_samples, make_search
@@ -27,7 +28,7 @@ async def check(heard: Heard, prompt: list[int], params: SamplingParams) -> None
     assert sum(output.finish is not None for output in heard.outputs) == params.num_samples
     if params.logprobs is not None and not params.beam_width:
         assert all(output.score.token == output.token for output in heard.outputs if output.token is not None)
-    scored = [output.prompt_scores for output in heard.outputs if output.prompt_scores is not None]
+    scored = [ScoreList.of(output.prompt_scores) for output in heard.outputs if output.prompt_scores is not None]
     assert len(scored) == (params.prompt_logprobs is not None)
     assert all([score.token for score in scores] == prompt[1:] for scores in scored)
 

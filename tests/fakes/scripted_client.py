@@ -10,7 +10,7 @@ from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore
+from chairlift.core.score import ScoreList, TokenScore
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.generation import Generation, Listener
 from chairlift.live.wire.messages import EngineInfo, Explain, Output, Submit, Watch
@@ -107,8 +107,8 @@ class ScriptedClient:
             generation.put(Output(0, 0, None, "error", error=message, error_field=error_field))
             return
         if params.prompt_logprobs is not None:
-            scores = [self.score(token, params.prompt_logprobs) for token in request.prompt[1:]]
-            generation.put(Output(0, 0, None, prompt_scores=scores, num_cached=self.num_cached))
+            scores = ScoreList(self.score(token, params.prompt_logprobs) for token in request.prompt[1:])
+            generation.put(Output(0, 0, None, prompt_scores=scores.packed(), num_cached=self.num_cached))
         scripts = [list(self.script(request.prompt, sample)) for sample in range(params.num_samples)]
         live = set(range(params.num_samples))
         step = 0

@@ -101,6 +101,11 @@ def serve(
             process.wait()
 
 
+def chairlift_command(*arguments: object) -> tuple[list[str], dict[str, str]]:
+    """And its environment."""
+    return _command(*arguments), _environment()
+
+
 def _command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "chairlift", *map(str, arguments)]
 

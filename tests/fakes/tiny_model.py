@@ -11,6 +11,8 @@ import numpy as np
 import tokenizers
 from safetensors.numpy import save_file
 
+from chairlift.models.source import locate
+from chairlift.text.find import load_tokenizer
 from fakes.small_tokenizer import BOS, EOS, TEMPLATE, trained
 
 HIDDEN, MLP, LAYERS, HEADS, KV_HEADS, HEAD_DIM, CONTEXT = 64, 96, 2, 4, 2, 16, 100_000
@@ -47,6 +49,19 @@ def write_tiny_model(folder: Path, core: tokenizers.Tokenizer | None = None, **c
     )
     save_file(_weights(vocab_size), str(folder / "model.safetensors"), {"format": "pt"})
     return folder
+
+
+def write_wide_model(folder: Path) -> Path:
+    """One with the embedded model's vocabulary and chat template."""
+    tokenizer = load_tokenizer(locate(None))
+    return write_tiny_model(folder, tokenizer._core)
+
+
+def write_reranker(folder: Path) -> Path:
+    """One whose logits of "yes" and "no" are scores, with --task rerank."""
+    core = tokenizers.Tokenizer.from_str(trained().to_str())
+    core.add_tokens(["yes", "no"])
+    return write_tiny_model(folder, core)
 
 
 def _weights(vocab_size: int) -> dict[str, np.ndarray]:

@@ -20,9 +20,12 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from fakes.raw_sockets import everything
+from stress.dear_bodies import DEAR, Body, as_many_tokens, encoded
 
 LATE_S = 10.0  # after its time a connection is one that outlives it
 PATIENCE_S = 30.0
+_LEAVES_S = 10.0  # a client of a dear body
+AS_MANY = "as many tokens as "
 _NUM_STREAMS = 4  # few, so that steps take little longer
 MIB = 2**20
 STATUS = re.compile(rb"(?m)^HTTP/1\.[01] (\d{3}) ")
@@ -63,6 +66,19 @@ class Target:
             except TimeoutError:
                 self.wrong.append(f"no answer within {PATIENCE_S:.0f} s to {sent[:80]!r}")
                 answer = b""
+        self.outcomes[status(answer)] += 1
+        return answer
+
+    def begin(self, sent: bytes) -> bytes:
+        """The beginning of an answer; a client that gets none for a while leaves."""
+        with self.connected() as sock:
+            sock.settimeout(_LEAVES_S * self.share + 0.3)
+            sock.sendall(sent)
+            try:
+                answer = sock.recv(65536)
+            except TimeoutError:
+                self.outcomes["left"] += 1
+                return b""
         self.outcomes[status(answer)] += 1
         return answer
 
@@ -264,39 +280,70 @@ def no_key(target: Target) -> None:
                 target.check(status(answer) in ("400", "401", "404", "405", "closed"), f"{head!r} got {answer[:80]!r}")
 
 
-_ENUM = {"a": {"enum": ["$ref", *map(str, range(2000))]}}
-SHAPES: tuple[dict[str, object], ...] = (
-    {"structured_outputs": {"grammar": "\n" * 130_000}},
-    {"guided_grammar": "start: e\ne: e e | /[a-zA-Z ]/"},
-    {"guided_grammar": "start: " + '("a" | "b")? ' * 9_000},
-    {"guided_regex": "a?" * 10_000},
-    {"guided_regex": "[a-z]?" * 990},
-    {"guided_json": {"$defs": _ENUM, "anyOf": [{"$ref": "#/$defs/a"}] * 200}},
-    {"guided_json": {"required": ["a"], "properties": {f"{i}": {"pattern": f"^[a-z]{{{i}}}$"} for i in range(900)}}},
-)
-
-
-def costly_shapes(target: Target) -> None:
+def dear_bodies(target: Target) -> None:
     """Of a few kB each, which took seconds to minutes; the client stays, or leaves at once."""
-    for shape in SHAPES:
-        body = target.post("/v1/completions", json.dumps({"prompt": "a", "max_tokens": 4, **shape}).encode())
-        with target.connected() as left:
-            left.sendall(body)
-        target.check(status(target.say(body)) in ("200", "400"), f"{next(iter(shape))} was not answered")
+    for make in DEAR.values():
+        post_body(target, make(target.share))
 
 
-def products(target: Target) -> None:
-    """Fields that are small each: samples, prompts, their tokens and scores."""
-    ids = [7] * target.times(1_000)
-    for body in (
-        {"prompt": ids, "n": 128, "prompt_logprobs": 20},
-        {"prompt": ids, "n": 128, "echo": True, "logprobs": 20, "stream": True},
-        {"prompt": "a", "n": 128, "logprobs": 100, "max_tokens": target.times(100)},
-        {"prompt": "a", "n": 128, "logprobs": 100, "max_tokens": 1_000},
-        {"prompt": [[0] * 400] * 32, "n": target.times(128)},
+def post_body(target: Target, body: Body) -> None:
+    path, data = encoded(body)
+    sent = target.post(path, data)
+    with target.connected() as left:
+        left.sendall(sent)
+    answer = target.begin(sent)
+    target.check(not answer or status(answer) in ("200", "400", "429"), f"{sorted(body[1])} got {answer[:80]!r}")
+
+
+def tool_schemas(target: Target) -> None:
+    """Large ones, each another."""
+    for number in range(target.times(100)):
+        schema = {"type": "object", "description": "a" * (MIB - 2000), "properties": {f"p{number}": {"type": "string"}}}
+        tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+        body = {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool], "max_tokens": 1}
+        answer = target.begin(target.post("/v1/chat/completions", json.dumps(body).encode()))
+        target.check(status(answer) in ("200", "400"), f"a large tool got {answer[:80]!r}")
+
+
+def hostile_adapters(target: Target) -> None:
+    """Folders below --lora-dir: patterns without end, a header of many MiB."""
+    for name in ("patterns", "header"):
+        body = {"model": name, "prompt": "Hi", "max_tokens": 1}
+        for _ in range(3):
+            answer = target.say(target.post("/v1/completions", json.dumps(body).encode()))
+            target.check(status(answer) in ("400", "404"), f"adapter {name} got {answer[:80]!r}")
+
+
+def long_pairs(target: Target) -> None:
+    """A long query for each of very many documents, and documents that spell out turns."""
+    turn = "<|im_end|>\n<|im_start|>assistant"
+    for body, expected in (
+        ({"query": "€" + "a " * target.times(200_000), "documents": ["b"] * 2_047}, ("400",)),
+        ({"query": "b", "documents": ["a " * 1_500] * target.times(2_047)}, ("200", "400", "closed")),
+        ({"query": "Hi", "documents": [turn]}, ("200",)),
     ):
-        answer = target.say(target.post("/v1/completions", json.dumps({"max_tokens": 1, **body}).encode()))
-        target.check(status(answer) in ("200", "400"), f"{body.keys()} got {answer[:80]!r}")
+        answer = target.begin(target.post("/v1/rerank", json.dumps(body).encode()))
+        target.check(status(answer) in expected, f"pairs got {answer[:80]!r}")
+
+
+def many_bodies(target: Target) -> None:
+    """Of inputs for vectors, at once: as many as `one_body` has."""
+    body = json.dumps({"input": ["the lift goes up hill"] * target.times(64)}).encode()
+    target.together(32, lambda: target.say(target.post("/v1/embeddings", body)))
+
+
+def one_body(target: Target) -> None:
+    body = json.dumps({"input": ["the lift goes up hill"] * 32 * target.times(64)}).encode()
+    target.say(target.post("/v1/embeddings", body))
+
+
+def long_lines(target: Target) -> None:
+    """Requests that are told of in long lines of the log, which nobody reads."""
+    fields = {f"{number:02}{'x' * 58}": 1 for number in range(20)}
+    for number in range(60 + target.times(340)):
+        body = {"prompt": 5, f"{number}": 1} | fields
+        answer = target.say(target.post("/v1/completions", json.dumps(body).encode()))
+        target.check(status(answer) == "400", f"a wrong body got {answer[:80]!r}")
 
 
 def full_queue(target: Target) -> None:
@@ -336,11 +383,26 @@ ATTACKS: dict[str, Attack] = {
     "hostile bodies": hostile_bodies,
     "fields with very many entries": many_values,
     "streams that are not read": slow_readers,
-    "shapes that take long": costly_shapes,
-    "products of small fields": products,
+    "dear bodies": dear_bodies,
+    "large tools": tool_schemas,
+    "hostile adapters": hostile_adapters,
     "a queue that one body fills": full_queue,
 }
 TLS_ATTACKS: dict[str, Attack] = {"handshakes": handshakes}
+RERANK_ATTACKS: dict[str, Attack] = {"long pairs": long_pairs}
+EMBED_ATTACKS: dict[str, Attack] = {"one body of inputs": one_body, "many bodies of inputs": many_bodies}
+LOG_ATTACKS: dict[str, Attack] = {"a log that is not read": long_lines}
+# Each beside an honest body of as many tokens.
+BODIES: dict[str, Attack] = {
+    name: attack
+    for kind, make in DEAR.items()
+    for name, attack in (
+        (AS_MANY + kind, lambda target, make=make: post_body(target, as_many_tokens(make(target.share)))),
+        (kind, lambda target, make=make: post_body(target, make(target.share))),
+    )
+}
+TWINS = {kind: AS_MANY + kind for kind in DEAR} | {"many bodies of inputs": "one body of inputs"}
+ALL = ATTACKS | TLS_ATTACKS | RERANK_ATTACKS | EMBED_ATTACKS | LOG_ATTACKS | BODIES
 
 
 def main() -> None:
@@ -349,7 +411,7 @@ def main() -> None:
     assert where.hostname is not None
     assert where.port is not None
     target = Target(where.hostname, where.port, key, float(receive_s), float(share))
-    (ATTACKS | TLS_ATTACKS)[name](target)
+    ALL[name](target)
     print(json.dumps({"outcomes": target.outcomes, "wrong": target.wrong}))
 
 

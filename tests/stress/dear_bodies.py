@@ -5,16 +5,31 @@ tokens does. Always: the same body for the same name and share.
 """
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
 Body = tuple[str, dict[str, Any]]  # a route, and what it is sent
 COMPLETIONS, CHAT, RESPONSES = "/v1/completions", "/v1/chat/completions", "/v1/responses"
+_USUAL_CHARACTERS = 4  # of a token
 ALIKE = "start: e\ne: e e | /[a-zA-Z ]/"  # every text has very many derivations
 
 
 def _completion(**fields: Any) -> Body:
     return COMPLETIONS, {"prompt": "Once upon a time there", "max_tokens": 8} | fields
+
+
+def as_many_tokens(body: Body) -> Body:
+    """An honest body with prompts, samples and tokens as another's; no other's prompt begins like its."""
+    route, fields = body
+    ids = [random.Random(json.dumps(fields)).randrange(20, 300)]
+    if route != COMPLETIONS:
+        return COMPLETIONS, {"prompt": ids * (len(json.dumps(fields)) // _USUAL_CHARACTERS), "max_tokens": 8}
+    prompt = fields["prompt"]
+    if isinstance(prompt, list):
+        prompt = ids * len(prompt) if isinstance(prompt[0], int) else [ids * len(each) for each in prompt]
+    counts = {name: fields[name] for name in ("n", "max_tokens") if name in fields}
+    return _completion(prompt=prompt, ignore_eos=True, **counts)
 
 
 def _grammar(text: str, **fields: Any) -> Body:
@@ -35,6 +50,27 @@ def echoed_choices(share: float) -> Body:
 
 def scores_of_tokens(share: float) -> Body:
     return _completion(n=round(128 * share), logprobs=100, max_tokens=200, ignore_eos=True)
+
+
+def no_end_of_lines(share: float) -> Body:
+    return _grammar("\n" * round(130_000 * share))
+
+
+def parts_left_out(share: float) -> Body:
+    return _grammar("start: " + '("a" | "b")? ' * round(9_000 * share))
+
+
+def optional_signs(share: float) -> Body:
+    return _completion(guided_regex="[a-z]?" * round(990 * share))
+
+
+def required_patterns(share: float) -> Body:
+    named = {str(i): {"pattern": f"^[a-z]{{{i}}}$"} for i in range(round(900 * share))}
+    return _completion(guided_json={"required": ["0"], "properties": named})
+
+
+def unbounded_scores(share: float) -> Body:
+    return _completion(n=128, logprobs=100, max_tokens=1_000)
 
 
 def many_derivations(share: float) -> Body:
@@ -69,6 +105,36 @@ def alternatives(share: float) -> Body:
 
 def special_tokens(share: float) -> Body:
     return _completion(prompt=[[0] * round(8000 * share)] * 32, n=128, max_tokens=1)
+
+
+def many_ids(share: float) -> Body:
+    return _completion(prompt=[[9] * round(1000 * share)] * 1024, n=8, max_tokens=1)
+
+
+def shown_ids(share: float) -> Body:
+    return _completion(prompt=[[9] * round(8000 * share)] * 64, n=128, max_tokens=1, return_token_ids=True, stream=True)
+
+
+def scores_of_prompts(share: float) -> Body:
+    return _completion(prompt=[[9] * round(2000 * share)] * 24, prompt_logprobs=20, max_tokens=1)
+
+
+def streamed_echo(share: float) -> Body:
+    return _completion(prompt=[[9] * round(2000 * share)] * 24, echo=True, logprobs=20, max_tokens=1, stream=True)
+
+
+def told_again(share: float) -> Body:
+    asked = {"top_logprobs": 100, "include": ["message.output_text.logprobs"], "stream": True}
+    return RESPONSES, {"input": "Hi", "max_output_tokens": round(1000 * share), **asked}
+
+
+def best_of_many(share: float) -> Body:
+    return _completion(n=1, best_of=128, max_tokens=round(500 * share), ignore_eos=True)
+
+
+def repeated_shape(share: float) -> Body:
+    words = " | ".join(f'"w{i}"' for i in range(round(5_000 * share)))
+    return _grammar("start: " + words, prompt=["Hi"] * 128, max_tokens=2)
 
 
 def long_queue(share: float) -> Body:
@@ -121,12 +187,24 @@ DEAR: dict[str, Callable[[float], Body]] = {
     "optional parts of an expression": optional_parts,
     "alternatives of a rule": alternatives,
     "special tokens x prompts x choices": special_tokens,
+    "ids x prompts x choices": many_ids,
+    "streamed ids of prompts x choices": shown_ids,
+    "scores of many prompts": scores_of_prompts,
+    "a streamed echo of many prompts": streamed_echo,
+    "scores that a stream tells again": told_again,
+    "the best of many samples": best_of_many,
+    "a shape x prompts": repeated_shape,
     "a queue of one key": long_queue,
     "stops x choices": stops,
     "biases x choices": biases,
     "tools x properties": tools,
     "calls x answers": turns,
     "a nested tag as text": nested_tag,
+    "a grammar of line breaks alone": no_end_of_lines,
+    "parts of a rule that may be left out": parts_left_out,
+    "optional signs of an expression": optional_signs,
+    "required patterns": required_patterns,
+    "more scores than may be": unbounded_scores,
 }
 # Large, and what clients really send: they are answered.
 HONEST: dict[str, Callable[[float], Body]] = {

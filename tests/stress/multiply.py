@@ -2,23 +2,24 @@
 
     PYTHONPATH=tests python tests/stress/multiply.py [--minutes 60] [--seed 0] [--model MODEL] [--out FILE] [--dear]
 
-A server with two front ends gets n x scores x prompts x lengths x special tokens x shapes x tools x stops. Meanwhile a
-client asks again and again for the server's health, on a new connection each time, so that all front ends are asked.
-Bounds: a probe answers within 250 ms, and no process grows by more than 64 MiB and eight times the body. Prints what
-was over, and the ten dearest bodies by processor time; the exit code says whether anything was over. --dear: the named
-bodies of `dear_bodies.py`, each beside honest ones. What a body is charged is read from its key's allowance.
+A server with two front ends gets n x scores x prompts x lengths x special tokens x shapes x tools x stops. Bounds: a
+probe of its health waits 250 ms at most, and no process grows by more than 64 MiB and eight times the body beyond what
+honest large bodies took. Prints what was over, and the ten dearest bodies by processor time; the exit code says whether
+anything was over. --dear: the named bodies of `dear_bodies.py`, honest ones among them, with what each is charged for a
+second of processor time; a kind below half of the median of honest ones is over. The model is by default a tiny random
+one with the embedded one's vocabulary, so that most of the time is not the model's.
 """
 
 import argparse
 import json
 import random
 import statistics
+import struct
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,15 +28,25 @@ import httpx
 import psutil
 
 from fakes.served import Served, serve
-from stress.client import names, written_mib
+from fakes.tiny_model import write_wide_model
+from stress.beside import GROWTH_PER_BYTE, MAX_GROWTH_MIB, MAX_PROBE_S, MIB, bare_server, beside, wait_idle
+from stress.client import names
 from stress.dear_bodies import ALIKE, CHAT, COMPLETIONS, DEAR, HONEST, RESPONSES, Body, encoded
 
-PATIENCE_S = 30.0  # then the client leaves
-MAX_PROBE_S = 0.25
-MAX_GROWTH_MIB = 64
-GROWTH_PER_BYTE = 8
-PAUSE_S = 0.03
+PATIENCE_S = 20.0  # then the client leaves
 SERVER = ("--frontends", 2, "--threads", 1, "--num-blocks", 1024)
+KEY = "a-key-with-an-allowance"
+HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+SLOT = struct.Struct("<8sddd")  # of an allowance: name, requests and tokens left, when
+_LEAST_S = 0.05  # of processor time: kinds that take less are not judged by it
+# Every block is used once, and each process has done once what takes memory.
+WARMING: tuple[Body, ...] = (
+    *((COMPLETIONS, {"prompt": f"{number} lifts go up. " * 120, "max_tokens": 2}) for number in range(12)),
+    (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "guided_json": {"type": "object"}}),
+    (COMPLETIONS, {"prompt": [9] * 2000, "max_tokens": 20, "n": 128, "prompt_logprobs": 20, "logprobs": 100,
+                   "temperature": 1, "top_p": 0.9, "frequency_penalty": 1, "logit_bias": {"9": 1}}),
+    (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "use_beam_search": True, "best_of": 32, "temperature": 0}),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,13 +59,20 @@ class Seen:
     front_s: float  # of the front ends
     probe_s: float  # the slowest
     grown_mib: float
+    grown: str  # the process
+    charged: int  # tokens
+    said: str  # the beginning of the answer
+
+    @property
+    def charged_a_second(self) -> float:
+        return self.charged / max(self.cpu_s, 0.01)  # which can be measured
 
     @property
     def faults(self) -> Iterator[str]:
         if self.probe_s > MAX_PROBE_S:
             yield f"a probe took {self.probe_s:.2f} s"
-        if self.grown_mib > MAX_GROWTH_MIB + GROWTH_PER_BYTE * self.num_bytes / 2**20:
-            yield f"a process grew by {self.grown_mib:.0f} MiB"
+        if self.grown_mib > MAX_GROWTH_MIB + GROWTH_PER_BYTE * self.num_bytes / MIB:
+            yield f"{self.grown} grew by {self.grown_mib:.0f} MiB"
         if self.status >= 500 and self.status != 503:
             yield f"status {self.status}"
 
@@ -65,28 +83,25 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="of the sizes of --dear")
     parser.add_argument("--dear", action="store_true")
-    parser.add_argument("--model", help="default: the embedded one")
+    parser.add_argument("--model")
     parser.add_argument("--out", type=Path, help="a line of JSON a body")
     options = parser.parse_args()
-    arguments: list[object] = [*SERVER, *(["--model", options.model] if options.model else [])]
-    with tempfile.TemporaryDirectory() as folder, serve(Path(folder) / "log", *arguments) as served:
-        warm_up(served)
-        bodies = named_bodies(options.share) if options.dear else random_bodies(options.seed, options.minutes)
-        seen = []
-        for about, body in bodies:
-            seen.append(look(served, about, body))
-            print(line(seen[-1]), flush=True)
-            if options.out:
-                with options.out.open("a") as file:
-                    file.write(json.dumps(asdict(seen[-1]) | {"body": body if len(str(body)) < 4096 else None}) + "\n")
-    return report(seen)
-
-
-def warm_up(served: Served) -> None:
-    """Every block is used once, and each process has done what it does once."""
-    for number in range(12):
-        send(served, (COMPLETIONS, {"prompt": f"{number} lifts go up. " * 120, "max_tokens": 2, "logprobs": 5}))
-    send(served, (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "guided_json": {"type": "object"}}))
+    with tempfile.TemporaryDirectory() as name, bare_server() as bare:
+        folder = Path(name)
+        (folder / "keys").write_text(f"- {{key: {KEY}, requests_per_minute: 1, tokens_per_minute: 1}}\n")
+        model = options.model or write_wide_model(folder / "wide")
+        with serve(folder / "log", *SERVER, "--model", model, "--api-key-file", folder / "keys") as served:
+            look = Look(served, bare)
+            bodies = named_bodies(options.share) if options.dear else random_bodies(options.seed, options.minutes)
+            seen = []
+            for about, body in bodies:
+                seen.append(look.at(about, body))
+                print(line(seen[-1]), flush=True)
+                if options.out:
+                    text = {"body": body if len(str(body)) < 4096 else None}
+                    with options.out.open("a") as file:
+                        file.write(json.dumps(asdict(seen[-1]) | text) + "\n")
+    return report(seen, options.dear)
 
 
 def named_bodies(share: float) -> Iterator[tuple[str, Body]]:
@@ -102,37 +117,64 @@ def random_bodies(seed: int, minutes: float) -> Iterator[tuple[str, Body]]:
         number += 1
 
 
-def look(served: Served, about: str, body: Body) -> Seen:
-    """One body, and what becomes of the server meanwhile and shortly after."""
-    named = names(served)
-    fronts = [pid for pid, name in named.items() if name.startswith("front end")]
-    before = {pid: written_mib(pid) for pid in named}
-    cpu, front = cpu_s(named), cpu_s(fronts)
-    most = dict(before)
-    slowest = [0.0]
+class Look:
+    """At what bodies do to a server."""
 
-    def watch() -> None:
-        for pid in most:
-            with suppress(OSError):
-                most[pid] = max(most[pid], written_mib(pid))
-
-    def probe() -> None:
+    def __init__(self, served: Served, bare_port: int) -> None:
+        self._served, self._bare_port = served, bare_port
+        self._purse = Purse(served)
+        self._idle = 0.0  # processor seconds a second: of the probes
+        self._peak: dict[int, float] = {}
+        with beside(served, bare_port) as found:
+            for body in 3 * WARMING:  # memory is looked at now and then
+                self._purse.fill()
+                send(served, body)
+        self._peak = found.most
         began = time.monotonic()
-        with suppress(httpx.HTTPError):
-            httpx.get(f"{served.url}/health/live", timeout=PATIENCE_S)
-        slowest[0] = max(slowest[0], time.monotonic() - began)
+        self._idle = self.at("nothing", None).cpu_s / (time.monotonic() - began)
 
-    began = time.monotonic()
-    with again_and_again(watch), again_and_again(probe):
-        status = send(served, body)
-        seconds = time.monotonic() - began
-        time.sleep(0.3)
-        wait_idle(served)
-    if names(served) != named:
-        status = 599  # a process died
-    grown = max(most[pid] - before[pid] for pid in named)
-    num_bytes = len(encoded(body)[1])
-    return Seen(about, status, num_bytes, seconds, cpu_s(named) - cpu, cpu_s(fronts) - front, slowest[0], grown)
+    def at(self, about: str, body: Body | None) -> Seen:
+        """One body, and what becomes of the server meanwhile and shortly after."""
+        named = names(self._served)
+        fronts = [pid for pid, name in named.items() if name.startswith("front end")]
+        self._purse.fill()
+        cpu, front, began = cpu_s(named), cpu_s(fronts), time.monotonic()
+        with beside(self._served, self._bare_port, peak=self._peak) as found:
+            status, said = (0, "") if body is None else send(self._served, body)
+            seconds = time.monotonic() - began
+            time.sleep(0.3 if body else 3)
+            wait_idle(self._served, HEADERS)
+        if names(self._served) != named:
+            status = 599  # a process died
+        idle_s = self._idle * (time.monotonic() - began)
+        pid, grown_mib = found.grown
+        return Seen(
+            about, status, len(encoded(body)[1]) if body else 0, seconds, cpu_s(named) - cpu - idle_s,
+            cpu_s(fronts) - front - idle_s, found.probe_s, grown_mib, named[pid], self._purse.spent(), said,
+        )  # fmt: skip
+
+
+class Purse:
+    """The allowance of the one key, in the file where front ends keep it: what a body is charged is gone from it."""
+
+    def __init__(self, served: Served) -> None:
+        opened = [file.path for pid in served.pids()[1] for file in psutil.Process(pid).open_files()]
+        self._file = next(Path(path) for path in opened if Path(path).name == "rates")
+
+    def fill(self) -> None:
+        """A full one takes a body of any size."""
+        name, _, _, at = SLOT.unpack(self._read())
+        if at:
+            with self._file.open("r+b") as file:
+                file.write(SLOT.pack(name, 1.0, 1.0, time.monotonic()))
+
+    def spent(self) -> int:
+        """Tokens."""
+        _, _, tokens, at = SLOT.unpack(self._read())
+        return round(1.0 - tokens) if at else 0
+
+    def _read(self) -> bytes:
+        return self._file.read_bytes()[: SLOT.size]
 
 
 def cpu_s(pids: Sequence[int] | dict[int, str]) -> float:
@@ -143,51 +185,20 @@ def cpu_s(pids: Sequence[int] | dict[int, str]) -> float:
     return total
 
 
-def send(served: Served, body: Body) -> int:
+def send(served: Served, body: Body) -> tuple[int, str]:
+    """The status, 0 where the client left before, and the beginning of the answer."""
     path, data = encoded(body)
+    said = b""
     try:
-        with httpx.stream("POST", served.url + path, content=data, timeout=PATIENCE_S,
-                          headers={"Content-Type": "application/json"}) as answer:  # fmt: skip
+        with httpx.stream("POST", served.url + path, content=data, timeout=PATIENCE_S, headers=HEADERS) as answer:
             until = time.monotonic() + PATIENCE_S
-            for _ in answer.iter_raw():
+            for part in answer.iter_raw():
+                said = said or part[:300]
                 if time.monotonic() > until:
                     break
-            return answer.status_code
-    except httpx.HTTPError:
-        return 0
-
-
-def wait_idle(served: Served) -> None:
-    """Until nothing of it runs any more: work that goes on after the client left is the body's too."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        with suppress(httpx.HTTPError):
-            text = httpx.get(f"{served.url}/metrics", timeout=PATIENCE_S).text
-            lines = [
-                each
-                for each in text.splitlines()
-                if each.startswith(("chairlift_requests_running", "chairlift_requests_waiting"))
-            ]
-            if not any(float(each.split()[-1]) for each in lines):
-                return
-        time.sleep(0.2)
-
-
-@contextmanager
-def again_and_again(work: Callable[[], None]) -> Iterator[None]:
-    is_over = threading.Event()
-
-    def run() -> None:
-        while not is_over.wait(PAUSE_S):
-            work()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+            return answer.status_code, said.decode(errors="replace")
+    except httpx.HTTPError as error:
+        return 0, repr(error)
 
 
 def random_body(rng: random.Random) -> Body:
@@ -285,7 +296,7 @@ FIELDS: dict[str, Callable[[random.Random, str], dict[str, Any]]] = {
     "tools": tools,
     "stop": lambda rng, route: {"stop": [text(rng)[:500] for _ in range(4)]} if route != RESPONSES else {},
     "bias": lambda rng, route: {"logit_bias": {str(i): 1 for i in range(size(rng, 1024))}},
-    "long": lambda rng, route: {"ignore_eos": True, "min_tokens": size(rng, 400)},
+    "long": lambda rng, route: {"ignore_eos": True},
     "stream": lambda rng, route: {"stream": True},
     "beams": lambda rng, route: (
         {"use_beam_search": True, "best_of": size(rng, 32), "temperature": 0} if route == COMPLETIONS else {}
@@ -295,22 +306,38 @@ FIELDS: dict[str, Callable[[random.Random, str], dict[str, Any]]] = {
 
 def line(seen: Seen) -> str:
     return (
-        f"{seen.status:3} {seen.cpu_s:7.2f} s cpu ({seen.front_s:6.2f} front) {seen.seconds:6.2f} s "
-        f"probe {seen.probe_s:5.2f} s  +{seen.grown_mib:4.0f} MiB  {seen.num_bytes:8} B  {seen.about[:110]}"
+        f"{seen.status:3} {seen.cpu_s:7.2f} s cpu ({seen.front_s:6.2f} front) {seen.seconds:6.2f} s probe "
+        f"{seen.probe_s:5.2f} s +{seen.grown_mib:4.0f} MiB {seen.num_bytes:8} B {seen.charged:7} tokens "
+        f"{seen.about[:110]}"
     )
 
 
-def report(seen: Sequence[Seen]) -> int:
-    over = [(each, fault) for each in seen for fault in each.faults]
+def report(seen: Sequence[Seen], has_kinds: bool) -> int:
+    over = [f"{fault}: {each.about[:140]}" for each in seen for fault in each.faults]
+    if has_kinds:
+        over += charges(seen)
     print(f"\n{len(seen)} bodies; the slowest probe {max(each.probe_s for each in seen):.2f} s, the largest growth "
           f"{max(each.grown_mib for each in seen):.0f} MiB, median processor time "
           f"{statistics.median(each.cpu_s for each in seen):.2f} s; over the bounds: {len(over)}")  # fmt: skip
-    for each, fault in over:
-        print(f"OVER: {fault}: {each.about[:140]}")
+    for fault in over:
+        print(f"OVER: {fault}")
     print("the dearest by processor time:")
     for each in sorted(seen, key=lambda each: -each.cpu_s)[:10]:
         print(line(each))
     return 1 if over else 0
+
+
+def charges(seen: Sequence[Seen]) -> Iterator[str]:
+    """Prints what kinds of bodies are charged; gives those that are too cheap."""
+    median = statistics.median(each.charged_a_second for each in seen if each.about in HONEST)
+    print("\n| kind | status | bytes | tokens charged | processor s | tokens a second | of the honest median |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for each in seen:
+        share = each.charged_a_second / median
+        print(f"| {each.about} | {each.status or 'left'} | {each.num_bytes:,} | {each.charged:,} | {each.cpu_s:.2f} "
+              f"| {each.charged_a_second:,.0f} | {share:.2f} |")  # fmt: skip
+        if share < 0.5 and each.cpu_s > _LEAST_S and each.about not in HONEST:
+            yield f"{share:.2f} of what honest bodies are charged for such a time: {each.about}"
 
 
 if __name__ == "__main__":

@@ -1,46 +1,59 @@
 """Attacks by strangers and by clients with a key: memory, the longest wait of an innocent client, connections held.
 
-    PYTHONPATH=tests python tests/stress/strangers.py [--quick] [--only NAME ...] [--model MODEL]
+    PYTHONPATH=tests python tests/stress/strangers.py [--quick] [--only NAME ...] [--share S] [--model MODEL]
 
-Each attack is a process of its own against a real server with one front end, while a client with a key asks for a token
-again and again. Always: no process of the server may grow by more than 64 MiB, no request of the innocent client may
-fail or take 100 ms longer than the slowest beside ordinary requests (beside work that the engine has to do: no probe of
-its health may), no connection may outlive its time, no process may die. Prints a table in Markdown; exit code 1 when
-anything of this is not so. `--quick`: small sizes, and waits are shown but not judged.
+Each attack is a process of its own against a real server with two front ends, while clients with a key ask for its
+health and for a token again and again. Always: no process of the server may grow by more than 64 MiB and eight times
+the largest body, no request of an innocent client may fail, a look at the server's health takes 250 ms at most, a
+request twice as long as beside an honest body of as many tokens, no connection may outlive its time, no process may
+die. What a bare server on the same machine waits is taken off. Prints a table in Markdown; exit code 1 when anything of
+this is not so. `--quick`: small sizes; of waits only those of seconds are judged.
 """
 
 import argparse
 import json
+import os
+import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import httpx
 
+from fakes.adapters import write_adapter
 from fakes.certificate import make_certificate
-from fakes.served import Served, serve
-from stress.attacks import ATTACKS, PATIENCE_S, TLS_ATTACKS
-from stress.client import names, written_mib
+from fakes.served import Served, chairlift_command, serve
+from fakes.tiny_model import write_reranker
+from stress.attacks import (
+    ALL,
+    ATTACKS,
+    BODIES,
+    EMBED_ATTACKS,
+    LOG_ATTACKS,
+    PATIENCE_S,
+    RERANK_ATTACKS,
+    TLS_ATTACKS,
+    TWINS,
+)
+from stress.beside import GROWTH_PER_BYTE, MAX_GROWTH_MIB, MAX_PROBE_S, Beside, bare_server, beside, wait_idle
+from stress.client import names
 
 KEY, OTHER = "an-innocent-client-s-key", "another-client-s-key"
-MAX_GROWTH_MIB = 64
+HEADERS = {"Authorization": f"Bearer {KEY}", "Host": "localhost"}
 MAX_LONGER_S = 0.1
-PAUSE_S = 0.02  # between two requests of the innocent client
-SERVER = ("--frontends", 1, "--api-key", f"{KEY},{OTHER}", "--max-connections", 400, "--num-blocks", 512)
-
-
-WORKING = (
-    "shapes that take long",
-    "products of small fields",
-    "a queue that one body fills",
-)  # the engine has its part
+FROZEN_S = 3.0  # what a look at the health of a quick run's server may take
+LARGEST_MIB = 8  # of a body: the server's limit
+COMMON = ("--frontends", 2, "--api-key", f"{KEY},{OTHER}", "--max-connections", 400, "--kernels", "torch")
 LINGERING = ("streams that are not read", "all connections of an address")  # the next waits until they are over
+LARGE = ("8 MiB of text, six at once", "hostile bodies", "fields with very many entries")  # of as many bytes
+WORK = ("/v1/completions", {"prompt": "Hi", "max_tokens": 1})
+RANK = ("/v1/rerank", {"query": "Hi", "documents": ["a"]})
+EMBED = ("/v1/embeddings", {"input": "the lift"})
 
 
 class Size(NamedTuple):
@@ -48,160 +61,171 @@ class Size(NamedTuple):
     share: float  # of an attack
 
 
+class Site(NamedTuple):
+    """A server, and what it is attacked with."""
+
+    attacks: list[str]
+    arguments: Callable[[], tuple[object, ...]]
+    innocent: tuple[str, dict[str, object]] = WORK  # a route and a body
+    is_read: bool = True  # its log
+
+
 class Seen(NamedTuple):
     attack: str
     outcomes: str
     grown_mib: float
-    at_the_end_mib: float
-    slowest_s: float
-    num_asked: int
+    beside: Beside
     wrong: list[str]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Attack a server.")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", nargs="+", choices=[*ATTACKS, *TLS_ATTACKS], default=[])
-    parser.add_argument("--model", help="default: the embedded one")
+    parser.add_argument("--only", nargs="+", choices=list(ALL), default=[])
+    parser.add_argument("--share", type=float, help="of the sizes of attacks; default: 1, or 0.1 with --quick")
+    parser.add_argument("--model", type=Path, help="default: the embedded one")
     options = parser.parse_args()
-    size = Size(receive_s=1.0, share=0.1) if options.quick else Size(receive_s=4.0, share=1.0)
-    arguments = [*SERVER, "--max-receive-seconds", size.receive_s, "--slow-reader-seconds", size.receive_s]
-    arguments += ["--model", options.model] if options.model else []
-    with tempfile.TemporaryDirectory() as name:
+    size = Size(1.0, options.share or 0.1) if options.quick else Size(4.0, options.share or 1.0)
+    seen: list[Seen] = []
+    with tempfile.TemporaryDirectory() as name, bare_server() as bare:
         folder = Path(name)
-        certificate = make_certificate(folder)
-        secure = ("--tls-cert", certificate.cert, "--tls-key", certificate.key)
-        seen = list(attacked(folder / "log", arguments, ATTACKS, options.only, size))
-        seen += attacked(folder / "secure-log", [*arguments, *secure], TLS_ATTACKS, options.only, size)
+        for number, site in enumerate(sites(folder, options.model, is_quick=options.quick)):
+            only = {*options.only, *(TWINS[name] for name in options.only if name in TWINS)}
+            chosen = [name for name in site.attacks if not only or name in only]
+            if chosen:
+                seen += attacked(site, chosen, folder / f"log-{number}", bare, size)
     return report(seen, has_limits=not options.quick)
 
 
-def attacked(
-    log: Path, arguments: list[object], attacks: dict[str, object], only: list[str], size: Size
-) -> Iterator[Seen]:
-    chosen = [name for name in attacks if not only or name in only]
-    if not chosen:
-        return
-    with serve(log, *arguments) as served:
-        fill(served.url)
+def sites(folder: Path, model: Path | None, is_quick: bool) -> Iterator[Site]:
+    def common() -> tuple[object, ...]:
+        return "--num-blocks", 512, *(("--model", model) if model else ())
+
+    def with_adapters() -> tuple[object, ...]:
+        write_hostile_adapters(folder / "adapters")
+        return *common(), "--lora-dir", folder / "adapters"
+
+    def secure() -> tuple[object, ...]:
+        certificate = make_certificate(folder)
+        return *common(), "--tls-cert", certificate.cert, "--tls-key", certificate.key
+
+    if is_quick:  # a server less
+        yield Site([*LOG_ATTACKS, *ATTACKS], with_adapters, is_read=False)
+    else:
+        yield Site([*ATTACKS, *BODIES], with_adapters)
+        yield Site(list(LOG_ATTACKS), common, is_read=False)
+    yield Site(list(TLS_ATTACKS), secure)
+    yield Site(list(RERANK_ATTACKS), lambda: ("--task", "rerank", "--model", write_reranker(folder / "reranker")), RANK)
+    yield Site(list(EMBED_ATTACKS), lambda: ("--model", _encoder(folder / "encoder")), EMBED)
+
+
+def _encoder(folder: Path) -> Path:
+    from fakes.encoders import write_encoder  # imports transformers, which takes seconds
+
+    folder.mkdir()
+    return write_encoder(folder, has_head=False)
+
+
+def write_hostile_adapters(folder: Path) -> None:
+    endless = r"(\w|\.|layers|self_attn|[a-z_.0-9])*(\w|\.|[a-z_.0-9])*(\w|\.)*!"
+    write_adapter(folder / "patterns", rank_pattern={endless: 8})
+    header = json.dumps({"__metadata__": {"x": "a" * (50 << 20)}}).encode()
+    (write_adapter(folder / "header") / "adapter_model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header
+    )
+
+
+def attacked(site: Site, chosen: list[str], log: Path, bare_port: int, size: Size) -> Iterator[Seen]:
+    arguments = (*COMMON, "--max-receive-seconds", size.receive_s, "--slow-reader-seconds", size.receive_s)
+    start = serve if site.is_read else unread
+    with start(log, *arguments, *site.arguments()) as served:
+        peak = fill(served, bare_port, site, 1 if size.share < 1 else 3)
         for name in chosen:
             print(f"strangers: {name}", file=sys.stderr, flush=True)
-            yield attack(served, name, size)
+            yield attack(served, bare_port, site, name, size, peak)
+            wait_idle(served, HEADERS)
             time.sleep(size.receive_s if name in LINGERING else 0.1)
 
 
-def fill(url: str) -> None:
-    """Has the server use its whole KV cache once: a block costs memory from its first use on."""
-    with client_of(url) as client:
-        for number in range(16):
-            client.post("/v1/completions", json={"prompt": f"{number} lifts go up. " * 120, "max_tokens": 1})
+@contextmanager
+def unread(log: Path, *arguments: object) -> Iterator[Served]:
+    """A server whose log is a pipe that is not read any more once it is ready."""
+    command, environment = chairlift_command("serve", "--port", "0", *arguments)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        text = ""
+        while "ready in " not in text:
+            text += os.read(process.stdout.fileno(), 65536).decode()
+        log.write_text(text)
+        found = re.search(r"starting .* on (http://\S+)", text)
+        assert found is not None, text
+        try:
+            yield Served(process, log, found[1], 0.0)
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def fill(served: Served, bare_port: int, site: Site, times: int) -> dict[int, float]:
+    """Has the server use its whole KV cache once, and do what honest clients ask for: the most that it takes then."""
+    path, body = site.innocent
+    large = {"n": 128, "logprobs": 20, "temperature": 1, "top_p": 0.9, "prompt_logprobs": 2, "frequency_penalty": 1}
+    with client_of(served.url) as client, beside(served, bare_port) as found:
+        client.post(path, json=body)
+        for number in range(5 * times if site.innocent == WORK else 0):
+            client.post(path, json={"prompt": f"{number} lifts go up. " * 120, "max_tokens": 1})
+        for _ in range(times if site.innocent == WORK else 0):  # memory is looked at now and then
+            client.post(path, json={"prompt": "Up and down. " * 100, "max_tokens": 3} | large)
+    return found.most
 
 
 def client_of(url: str) -> httpx.Client:
     """From an address of its own."""
     transport = httpx.HTTPTransport(local_address="127.0.0.8", verify=False)
-    headers = {"Authorization": f"Bearer {KEY}", "Host": "localhost"}
-    return httpx.Client(base_url=url, headers=headers, timeout=PATIENCE_S, transport=transport)
+    return httpx.Client(base_url=url, headers=HEADERS, timeout=10 * PATIENCE_S, transport=transport)
 
 
-def attack(served: Served, name: str, size: Size) -> Seen:
+def attack(served: Served, bare_port: int, site: Site, name: str, size: Size, peak: dict[int, float]) -> Seen:
     named = names(served)
-    before = {pid: written_mib(pid) for pid in named}
-    with watched(named) as most, innocent(served.url) as waits:
-        command = [sys.executable, str(Path(__file__).with_name("attacks.py")), name, served.url]
-        run = subprocess.run(
-            [*command, OTHER, *map(str, size)], capture_output=True, text=True, timeout=20 * PATIENCE_S
-        )
+    path, body = site.innocent
+    data = json.dumps(body).encode()
+    head = "".join(f"{header}: {value}\r\n" for header, value in HEADERS.items())
+    request = f"POST {path} HTTP/1.1\r\n{head}Connection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+    command = [sys.executable, str(Path(__file__).with_name("attacks.py")), name, served.url, OTHER, *map(str, size)]
+    with beside(served, bare_port, request, peak) as found:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=20 * PATIENCE_S)
         time.sleep(0.1)
     if run.returncode:
-        return Seen(name, "", 0.0, 0.0, 0.0, 0, [f"the attack itself failed: {run.stderr[-2000:]}"])
-    found = json.loads(run.stdout)
-    wrong: list[str] = found["wrong"]
+        return Seen(name, "", 0.0, found, [f"the attack itself failed: {run.stderr[-2000:]}"])
+    told = json.loads(run.stdout)
+    wrong: list[str] = [*told["wrong"], *(f"an innocent client got {each}" for each in found.failed)]
     if names(served) != named:
-        return Seen(name, "", 0.0, 0.0, 0.0, 0, [*wrong, f"a process died: {served.output[-2000:]}"])
-    grown = {pid: most[pid] - before[pid] for pid in named}
-    largest = max(grown, key=lambda pid: grown[pid])
-    if grown[largest] > MAX_GROWTH_MIB:
-        wrong.append(f"{named[largest]} grew from {before[largest]:.0f} to {most[largest]:.0f} MiB")
-    wrong += [f"the innocent client got {each}" for each in waits.failed]
-    outcomes = ", ".join(f"{number} {what}" for what, number in sorted(found["outcomes"].items()))
-    at_the_end = max(written_mib(pid) - before[pid] for pid in named)
-    slowest_s = max(waits.of_health if name in WORKING else waits.seconds, default=0.0)
-    return Seen(name, outcomes, grown[largest], at_the_end, slowest_s, len(waits.seconds), wrong)
-
-
-@contextmanager
-def watched(named: dict[int, str]) -> Iterator[dict[int, float]]:
-    """The most memory that each process has meanwhile."""
-    most = dict.fromkeys(named, 0.0)
-
-    def watch() -> None:
-        for pid in most:
-            with suppress(OSError):  # it died, which others notice
-                most[pid] = max(most[pid], written_mib(pid))
-
-    with again_and_again(watch, 0.05):
-        yield most
-
-
-@contextmanager
-def again_and_again(work: Callable[[], None], pause_s: float) -> Iterator[None]:
-    """In a thread, meanwhile."""
-    is_over = threading.Event()
-
-    def run() -> None:
-        while not is_over.wait(pause_s):
-            work()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-
-
-class Waits:
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.of_health: list[float] = []
-        self.failed: list[str] = []
-
-
-@contextmanager
-def innocent(url: str) -> Iterator[Waits]:
-    """A client that keeps asking, in turn for the server's health and for a token."""
-    waits = Waits()
-
-    def ask() -> None:
-        for body in (None, {"prompt": "Hi", "max_tokens": 1}):
-            began = time.monotonic()
-            try:
-                answer = client.get("/health") if body is None else client.post("/v1/completions", json=body)
-                waits.seconds.append(time.monotonic() - began)
-                waits.of_health += waits.seconds[-1:] if body is None else []
-                waits.failed += [] if answer.status_code == 200 else [f"{answer.status_code} {answer.text[:200]}"]
-            except httpx.HTTPError as error:
-                waits.failed.append(f"{type(error).__name__}: {error}")
-
-    with client_of(url) as client, again_and_again(ask, PAUSE_S):
-        yield waits
+        return Seen(name, "", 0.0, found, [*wrong, f"a process died: {served.output[-2000:]}"])
+    pid, grown_mib = found.grown
+    if grown_mib > MAX_GROWTH_MIB + GROWTH_PER_BYTE * LARGEST_MIB * (name in LARGE):
+        wrong.append(f"{named[pid]} grew by {grown_mib:.0f} to {found.most[pid]:.0f} MiB")
+    outcomes = ", ".join(f"{number} {what}" for what, number in sorted(told["outcomes"].items()))
+    return Seen(name, outcomes, grown_mib, found, wrong)
 
 
 def report(seen: list[Seen], has_limits: bool) -> int:
-    usual_s = seen[0].slowest_s
+    """Waits of work are judged where a twin tells how long they may be."""
     wrong = [f"{each.attack}: {what}" for each in seen for what in each.wrong]
-    print(
-        "| attack | what came of it | most that a process grew, MiB | left of it | slowest innocent request, ms | of |"
-    )
-    print("|---|---|---:|---:|---:|---:|")
+    by_name = {each.attack: each.beside for each in seen}
+    print("| attack | what came of it | most that a process grew, MiB | slowest health, ms | slowest request, ms "
+          "| beside an honest body | of |")  # fmt: skip
+    print("|---|---|---:|---:|---:|---:|---:|")
     for each in seen:
-        if has_limits and each.slowest_s > usual_s + MAX_LONGER_S:
-            wrong.append(f"{each.attack}: an innocent request took {each.slowest_s:.2f} s")
+        found, twin = each.beside, by_name.get(TWINS.get(each.attack, ""))
+        if each.attack in TWINS.values():
+            continue
+        if found.probe_s > (MAX_PROBE_S if has_limits else FROZEN_S):
+            wrong.append(f"{each.attack}: a look at the server's health took {found.probe_s:.2f} s")
+        if has_limits and twin is not None and found.work_s > 2 * twin.work_s + MAX_LONGER_S:
+            wrong.append(f"{each.attack}: an innocent request took {found.work_s:.2f} s, not {twin.work_s:.2f}")
         print(
-            f"| {each.attack} | {each.outcomes} | {each.grown_mib:.1f} | {each.at_the_end_mib:.1f} "
-            f"| {each.slowest_s * 1000:.0f} | {each.num_asked} |"
+            f"| {each.attack} | {each.outcomes} | {each.grown_mib:.1f} | {found.probe_s * 1000:.0f} "
+            f"| {found.work_s * 1000:.0f} | {'' if twin is None else f'{twin.work_s * 1000:.0f}'} | {len(found.work)} |"
         )
     for line in wrong:
         print(f"WRONG: {line}", file=sys.stderr)

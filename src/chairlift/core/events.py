@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.request import FinishReason
-from chairlift.core.score import TokenScore
+from chairlift.core.score import ScoreList, TokenScore
 
 
 class Queued(NamedTuple):
@@ -60,7 +60,7 @@ class Computed(NamedTuple):
 class PromptScored(NamedTuple):
     request: RequestId
     at: float
-    scores: tuple[TokenScore, ...] = ()
+    scores: ScoreList = ScoreList()
 
 
 class Embedded(NamedTuple):

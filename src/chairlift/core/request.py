@@ -14,7 +14,7 @@ from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.ids import BlockId, Content, RequestId
 from chairlift.core.packed import PackedPrompt, packed
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore
+from chairlift.core.score import ScoreList
 
 if TYPE_CHECKING:
     from chairlift.core.scheduling.beams import Beams
@@ -67,7 +67,8 @@ class Progress:
 
     request: Request
     arrival: float
-    tokens: list[int]  # prompt, then output; append-only, so plans may hold a view of it
+    # Prompt, then output; append-only, so plans may hold a view of it. A pending fork has its lead's.
+    tokens: list[int]
     limit: int  # tokens, prompt included, at which it is complete
     alone: tuple[Request]  # the request by itself, as the samples of a chunk
     state: State = State.WAITING
@@ -92,12 +93,13 @@ class Progress:
     beams: "Beams | None" = None
     siblings: list["Progress"] = field(default_factory=list)  # pending forks that wait for this one's prompt
     lead: "Progress | None" = None  # of a pending fork: the sample it waits for
-    prompt_scores: list[TokenScore] = field(default_factory=list)
+    prompt_scores: ScoreList = field(default_factory=ScoreList)
 
     @classmethod
-    def of(cls, request: Request, arrival: float) -> "Progress":
+    def of(cls, request: Request, arrival: float, tokens: list[int] | None = None) -> "Progress":
+        """`tokens`: its lead's."""
         limit = len(request.prompt) + request.max_output
-        return cls(request, arrival, [*request.prompt, *request.output], limit, (request,))
+        return cls(request, arrival, tokens or [*request.prompt, *request.output], limit, (request,))
 
     @property
     def id(self) -> RequestId:

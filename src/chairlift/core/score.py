@@ -1,7 +1,7 @@
 """How likely a token was, as runners report it."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -15,24 +15,63 @@ class TokenScore(NamedTuple):
     top: tuple[tuple[int, float], ...]  # the k most likely (token, logprob), most likely first
 
 
+class PackedScores(NamedTuple):
+    """The scores of many tokens on their way between processes. Of each: its token and rank, then the tokens at the
+    top; beside them logit, logprob and theirs; and where it ends in both."""
+
+    ids: bytes = b""
+    numbers: bytes = b""
+    ends: bytes = b""
+
+
 class ScoreList(Sequence[TokenScore | None]):
-    """The scores of many tokens: 12 bytes for each number, of which a value would take 130."""
+    """The scores of many tokens: 12 bytes for each number, of which a value would take 130. Read like a tuple."""
 
-    __slots__ = ("_ends", "_ids", "_numbers")
+    __slots__ = ("_ends", "_ids", "_num", "_numbers", "_sum")
 
-    def __init__(self) -> None:
-        # Of each score: its token and rank, then the tokens at the top; beside them logit, logprob and theirs.
-        self._ids, self._numbers = array("i"), array("d")
-        self._ends = array("q")  # where each score ends in both
+    def __init__(self, scores: Iterable[TokenScore | None] = ()) -> None:
+        self._sum, self._num = 0.0, 0  # of log-probabilities
+        self._ids: Any = array("i")
+        self._numbers: Any = array("d")
+        self._ends: Any = array("q")
+        self.extend(scores)
+
+    @classmethod
+    def of(cls, packed: PackedScores) -> "ScoreList":
+        """To be read alone: it shares their memory."""
+        found = cls.__new__(cls)
+        found._ids, found._numbers = memoryview(packed.ids).cast("i"), memoryview(packed.numbers).cast("d")
+        found._ends = memoryview(packed.ends).cast("q")
+        return found
+
+    def packed(self) -> PackedScores:
+        return PackedScores(self._ids.tobytes(), self._numbers.tobytes(), self._ends.tobytes())
 
     def __len__(self) -> int:
         return len(self._ends)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ScoreList):
+            return NotImplemented
+        return (self._ids, self._numbers, self._ends) == (other._ids, other._numbers, other._ends)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def append(self, score: TokenScore | None) -> None:
         if score is not None:
             self._ids.extend((score.token, score.rank, *[token for token, _ in score.top]))
+            self._sum += score.logprob
+            self._num += 1
             self._numbers.extend((score.logit, score.logprob, *[logprob for _, logprob in score.top]))
         self._ends.append(len(self._ids))
+
+    @property
+    def mean_logprob(self) -> float:
+        return self._sum / max(1, self._num)
+
+    def extend(self, scores: Iterable[TokenScore | None]) -> None:
+        for score in scores:
+            self.append(score)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -45,11 +84,6 @@ class ScoreList(Sequence[TokenScore | None]):
         return TokenScore(token, logit, logprob, rank, tuple(zip(ids, numbers, strict=True)))
 
 
-def best_samples(samples: Sequence[Sequence[TokenScore | None]], count: int) -> list[int]:
+def best_samples(samples: Sequence[ScoreList], count: int) -> list[int]:
     """Which samples are the most likely per token, best first; of equals, the earlier."""
-
-    def mean(index: int) -> float:
-        logprobs = [score.logprob for score in samples[index] if score is not None]
-        return sum(logprobs) / max(1, len(logprobs))
-
-    return sorted(range(len(samples)), key=lambda index: (-mean(index), index))[:count]
+    return sorted(range(len(samples)), key=lambda index: (-samples[index].mean_logprob, index))[:count]

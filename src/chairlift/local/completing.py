@@ -11,7 +11,7 @@ from dataclasses import replace
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.param_types import RequestOutputKind
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore, best_samples
+from chairlift.core.score import ScoreList, TokenScore, best_samples
 from chairlift.live.wire.messages import Output
 from chairlift.live.wire.shared_switchboard import Request
 from chairlift.local.outputs import CompletionOutput, RequestMetrics, RequestOutput, logprobs_of
@@ -32,7 +32,7 @@ class SampleReading:
 
     def __init__(self, index: int, params: SamplingParams, stream: Stream | None, tokenizer: Tokenizer) -> None:
         self.output = CompletionOutput(index, "", [])
-        self.scores: list[TokenScore] = []  # where the best are to be chosen
+        self.scores = ScoreList()  # where the best are to be chosen
         if params.logprobs is not None:
             self.output.logprobs, self.output.cumulative_logprob = [], 0.0
         self._params = params
@@ -140,7 +140,7 @@ class RequestReading:
         """Whether a sample is complete by it."""
         if output.prompt_scores is not None:
             tokenizer = self._tokenizer if self._params.detokenize else None
-            told = (logprobs_of(score, tokenizer) for score in output.prompt_scores)
+            told = (logprobs_of(score, tokenizer) for score in ScoreList.of(output.prompt_scores) if score)
             self.output.prompt_logprobs = [None, *told]
         if output.token is None or output.sample not in self.open:
             return False

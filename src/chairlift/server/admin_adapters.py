@@ -46,14 +46,16 @@ class _Adapters:
 
     async def all(self, http: Request) -> Response:
         known = {adapter.name: adapter.path for adapter in self._registry.offered()}
-        return _json([{"name": name, "path": known.get(name)} for name in self._registry.names()])
+        return _json(
+            [{"name": name, "path": known.get(name)} for name in await asyncio.to_thread(self._registry.names)]
+        )
 
     async def load(self, http: Request) -> Response:
         """A folder below --lora-dir, checked before it is offered."""
         try:
             asked = msgspec.json.decode(await read_body(http, self._load), type=LoadAdapter)
             before = {adapter.name: adapter for adapter in self._registry.offered()}.get(asked.lora_name)
-            adapter = self._registry.load(asked.lora_name, asked.lora_path, asked.load_inplace)
+            adapter = await asyncio.to_thread(self._registry.load, asked.lora_name, asked.lora_path, asked.load_inplace)
         except (msgspec.MsgspecError, InvalidConfig) as error:
             return _refused(400, error)
         if before is not None:  # its requests go on with it, new ones have the new one
@@ -66,7 +68,7 @@ class _Adapters:
         """New requests are refused at once; answers when the last one has ended."""
         try:
             asked = msgspec.json.decode(await read_body(http, self._load), type=UnloadAdapter)
-            adapter = self._registry.remove(asked.lora_name)
+            adapter = await asyncio.to_thread(self._registry.remove, asked.lora_name)
         except UnknownAdapter as error:
             return _refused(404, error)
         except (msgspec.MsgspecError, InvalidConfig) as error:

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -18,13 +19,13 @@ from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore
+from chairlift.core.score import ScoreList, TokenScore
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.wire.generation import Generation
 from chairlift.live.wire.messages import Output
 from chairlift.server.admission.api_keys import salt_of
 from chairlift.server.admission.bounds import Reservation
-from chairlift.server.admission.cost import score_tokens
+from chairlift.server.admission.cost import GIVEN_UP_TOKENS, prompt_tokens, score_tokens
 from chairlift.server.admission.rejected import OutOfTime
 from chairlift.server.context import ServerContext
 from chairlift.server.naming import NO_NAMES, naming
@@ -99,7 +100,7 @@ class Answer:
         self.demand = (max(params.num_samples, params.beam_width), len(prompt))
         self.num_cached = 0
         self.num_output = 0
-        self.prompt_scores: Sequence[TokenScore] = ()
+        self.prompt_scores: Sequence[TokenScore | None] = ()
         self.vector = b""  # float32 numbers, where the model makes them instead of text
         # For the request log; times are of the monotonic clock.
         self.first: float | None = None  # token
@@ -120,15 +121,17 @@ class Answer:
             self._attributes = replace(self._attributes, user=self.limit.label, share=self.limit.weight)
         self._eos_ids = () if params.ignore_eos else context.model_config.eos_ids
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
-        make = TextStream if read_as is None else read_as.stream
-        hides = params.skip_special_tokens if read_as is None else read_as.hides_special(params)
-        before = last_bytes(context.tokenizer, prompt, hides) if continues else b""
-        self._texts: Sequence[TextStream | ResponseStream] = [
-            make(context.tokenizer, before, params, end_ids) for _ in range(params.num_samples)
-        ]
+        self._tokenizer = context.tokenizer
+        self._make_text = partial(TextStream if read_as is None else read_as.stream, self._tokenizer)
+        self._hides = params.skip_special_tokens if read_as is None else read_as.hides_special(params)
+        self._before = None if continues else b""  # None: not looked for yet
+        self._end_ids = end_ids
+        self._texts: list[TextStream | ResponseStream | None] = [None] * params.num_samples  # from its first output on
         self._is_read = read_as is not None
+        self._is_given_up = False  # because of its shape
         self._open = set(range(params.num_samples))
         self._generation: Generation | None = None
+        self._is_held = False
         self._reservation: Reservation | None = None
         self._expires = expires
         self._timer: asyncio.TimerHandle | None = None
@@ -152,13 +155,16 @@ class Answer:
             is_traced=self.marks is not None,
             adapter=self.adapter,
         )
+        if self._is_held:
+            self._generation.hold()
 
     def close(self) -> None:
         if self._reservation is not None:
             self._reservation.leave()
             self._reservation = None
             num_made = self._num_computed()
-            self.load.charge(self.payers, num_made + score_tokens(num_made, self.params))
+            num_more = score_tokens(num_made, self.params) + GIVEN_UP_TOKENS * self._is_given_up
+            self.load.charge(self.payers, num_made + num_more)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -167,16 +173,19 @@ class Answer:
             self._generation = None
 
     def hold(self) -> None:
+        """Also before it is started."""
+        self._is_held = True
         if self._generation is not None:
             self._generation.hold()
 
-    def release(self) -> None:
-        if self._generation is not None:
-            self._generation.release()
+    def release(self, until: float = math.inf) -> bool:
+        """False: at `until` some was left, which is held."""
+        self._is_held = False
+        return self._generation is None or self._generation.release(until)
 
     def put(self, output: Output) -> None:
         if output.prompt_scores is not None:
-            self.prompt_scores = output.prompt_scores
+            self.prompt_scores = ScoreList.of(output.prompt_scores)
         if output.vector is not None:
             self.vector = output.vector
         if output.num_cached > self.num_cached:
@@ -206,7 +215,7 @@ class Answer:
     def num_reasoning(self) -> int | None:
         """Tokens of reasoning; None where the text is not read."""
         streams = [texts for texts in self._texts if isinstance(texts, ResponseStream)]
-        return sum(texts.num_reasoning for texts in streams) if streams else None
+        return sum(texts.num_reasoning for texts in streams) if self._is_read else None
 
     def _with_events(self, delta: Delta) -> tuple[Delta, str]:
         """And the text as the model wrote it."""
@@ -227,15 +236,22 @@ class Answer:
         was_given_up = self.error is None or isinstance(self.error, OutOfTime)
         return width * self.max_output if was_given_up else 0
 
+    def _begin_text(self, sample: int) -> TextStream | ResponseStream:
+        if self._before is None:
+            self._before = last_bytes(self._tokenizer, self.prompt, self._hides)
+        texts = self._texts[sample] = self._make_text(self._before, self.params, self._end_ids)
+        return texts
+
     def _read(self, output: Output) -> Delta:
         if output.finish == "timeout":
             raise OutOfTime
         if output.finish == "error":
             message = output.error or "the engine gave no reason"
+            self._is_given_up = output.error_field == "structured_outputs"
             with naming(self._names):
                 raise InvalidRequest(output.error_field, message) if output.error_field else RequestFailed(message)
         sample, token, finish = output.sample, output.token, output.finish
-        texts, text = self._texts[sample], ""
+        texts, text = self._texts[sample] or self._begin_text(sample), ""
         if token is not None:
             self.num_output += 1
             text = texts.push(token)
@@ -254,18 +270,21 @@ class Answer:
         return Delta(sample, token, text, output.score, finish, ending)
 
 
-def start_all(answers: Sequence[Answer], reader: AnswerReader) -> None:
-    """Reserves for all and submits them, or raises `Overloaded` and does neither."""
+async def start_all(answers: Sequence[Answer], reader: AnswerReader) -> None:
+    """Reserves for all and submits them, or raises `Overloaded` and does neither. Others run between the submissions of
+    many; it raises where the client leaves meanwhile."""
     first = answers[0]
     load, payers, cost = first.load, first.payers, first.cost
     demands = [answer.demand for answer in answers]
     reservations = load.take(demands, first.limit, first.key)
     try:
-        num_samples, num_tokens = (sum(column) for column in zip(*demands, strict=True))
+        num_samples = sum(num_each for num_each, _ in demands)
+        num_tokens = sum(prompt_tokens(len(answer.prompt), answer.params) for answer in answers)
         load.spend(payers, num_samples, num_tokens + cost.shape_tokens)
         cost.paid()
         for index, (answer, reservation) in enumerate(zip(answers, reservations, strict=True)):
             answer.start(reader, index, reservation)
+            await cost.breathe()
     except BaseException:
         for reservation in reservations:
             reservation.leave()

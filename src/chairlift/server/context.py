@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.requests import Request
 
@@ -43,6 +44,7 @@ class ServerContext:
     encoder: Encoder = field(init=False)
     structured: StructuredChecker = field(init=False)
     shapes: Turns = field(init=False)  # in which shapes are checked
+    files: Turns = field(init=False)  # in which adapters' files are read
     texts: EmbeddingTexts | None = field(init=False)  # of a model that makes vectors or scores; None: it makes text
     format: ModelFormat | None = field(init=False)  # of chat answers; None: the model has no chat template
 
@@ -51,6 +53,7 @@ class ServerContext:
         config = self.model_config
         object.__setattr__(self, "structured", StructuredChecker(self.tokenizer, config.vocab_size, config.eos_ids))
         object.__setattr__(self, "shapes", Turns("shapes"))
+        object.__setattr__(self, "files", Turns("files"))
         texts = None if config.embedding is None else EmbeddingTexts.of(self.tokenizer, config.embedding)
         object.__setattr__(self, "texts", texts)
         object.__setattr__(self, "format", format_of(self.tokenizer, self.settings.tool_format))
@@ -84,25 +87,29 @@ class ServerContext:
             raise EngineUnavailable("the engine is not ready; try again later")
         return info
 
-    def adapter(self, model: str | None) -> Adapter | None:
+    async def adapter(self, model: str | None, cost: Cost) -> Adapter | None:
         """The adapter that a request names; None: the model itself. Raises `UnknownModel`."""
         if model is None or model in self.model_names:
             return None
-        found = self.find_adapter(model)
+        found = await self.find_adapter(model, cost)
         if found is None:
-            raise UnknownModel(f"model: {model[:200]!r} is not served here; served: {', '.join(self.names()[:_SHOWN])}")
+            served = ", ".join((await self.names(cost))[:_SHOWN])
+            raise UnknownModel(f"model: {model[:200]!r} is not served here; served: {served}")
         return found
 
-    def find_adapter(self, name: str) -> Adapter | None:
+    async def find_adapter(self, name: str, cost: Cost) -> Adapter | None:
         """Raises `InvalidRequest` where it is broken."""
+        registry = self.adapters
+        if registry is None or not registry.is_new(name):
+            return None if registry is None else registry.known(name)
         try:
-            return None if self.adapters is None else self.adapters.find(name)
+            return await self.files.do(partial(registry.find, name), cost)
         except InvalidConfig as error:
             raise InvalidRequest("model", str(error)) from None
 
-    def names(self) -> list[str]:
+    async def names(self, cost: Cost) -> list[str]:
         """The model's, then those of adapters."""
-        return [*self.model_names, *(() if self.adapters is None else self.adapters.names())]
+        return [*self.model_names, *(() if self.adapters is None else await self.files.do(self.adapters.names, cost))]
 
     def check_makes(self, is_text: bool) -> None:
         """Raises `InvalidRequest` where a route is for the other kind of model."""

@@ -9,6 +9,7 @@ from starlette.types import Receive
 
 from chairlift.server.admission.bodies import SMALL, begin_body, check_values
 from chairlift.server.admission.bounds import Load
+from chairlift.server.request_log.record import record_of
 
 T = TypeVar("T")
 
@@ -24,11 +25,12 @@ async def read_body(request: Request, load: Load) -> bytearray:
     is_known = length.isascii() and length.isdigit() and len(length) < 20
     if is_known and int(length) > max_bytes:
         raise BodyTooLarge(max_bytes)
-    body = bytearray()
+    body, cost = bytearray(), record_of(request).cost
     async for part in request.stream():
         if len(body) <= SMALL < len(body) + len(part):
             await begin_body(request, load).take(int(length) if is_known else max_bytes)
         body += part
+        cost.num_bytes = len(body)
         if len(body) > max_bytes:
             raise BodyTooLarge(max_bytes)
     if len(body) > SMALL:

@@ -17,7 +17,7 @@ from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.policy import Service
-from chairlift.core.score import TokenScore
+from chairlift.core.score import ScoreList, TokenScore
 
 VERSION = 2
 
@@ -139,7 +139,7 @@ def _line_type(event: type[Event]) -> type[msgspec.Struct]:
 
 
 def _has_scores(kind: Any) -> bool:
-    return kind is TokenScore or any(map(_has_scores, get_args(kind)))
+    return kind in (TokenScore, ScoreList) or any(map(_has_scores, get_args(kind)))
 
 
 _LINES = {event: _line_type(event) for event in get_args(Event)}

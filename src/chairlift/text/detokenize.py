@@ -6,6 +6,7 @@ back, one begun by the prompt is completed, and a leading space is dropped only 
 
 import codecs
 from collections.abc import Sequence
+from itertools import filterfalse
 
 from chairlift.text.tokenizer import Tokenizer
 
@@ -17,9 +18,8 @@ def last_bytes(tokenizer: Tokenizer, prompt_ids: Sequence[int], skip_special: bo
     the whole prompt where all of its tokens are hidden."""
     spelling, hidden = tokenizer.spelling, tokenizer.special_ids if skip_special else frozenset[int]()
     last = b""
-    for token_id in reversed(prompt_ids):
-        if token_id not in hidden:
-            last = spelling[token_id] + last
+    for token_id in filterfalse(hidden.__contains__, reversed(prompt_ids)):
+        last = spelling[token_id] + last
         if len(last) >= _LONGEST_PART:
             break
     return last

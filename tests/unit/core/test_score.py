@@ -1,8 +1,8 @@
 from chairlift.core.score import ScoreList, TokenScore, best_samples
 
 
-def scores(*logprobs: float) -> list[TokenScore | None]:
-    return [TokenScore(0, 0.0, logprob, 1, ()) for logprob in logprobs]
+def scores(*logprobs: float) -> ScoreList:
+    return ScoreList([TokenScore(0, 0.0, logprob, 1, ()) for logprob in logprobs])
 
 
 def test_the_likeliest_per_token_come_first() -> None:
@@ -22,8 +22,8 @@ SCORES = [
 
 
 def test_packed_scores_are_the_scores() -> None:
-    packed = ScoreList()
-    for score in SCORES:
-        packed.append(score)
-    assert list(packed) == [packed[i] for i in range(3)] == SCORES
+    made = ScoreList(SCORES)
+    packed = ScoreList.of(made.packed())
+    assert packed == made != ScoreList(SCORES[:2])
+    assert list(made) == list(packed) == [packed[i] for i in range(3)] == SCORES
     assert (packed[1:], packed[-1], packed[:0]) == (SCORES[1:], SCORES[-1], [])

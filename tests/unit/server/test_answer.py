@@ -23,7 +23,13 @@ class Reading:
         self.first = asyncio.get_running_loop().create_future()
         self.done = asyncio.get_running_loop().create_future()
         self._num_open = sum(answer.params.num_samples for answer in answers)
-        start_all(answers, self)
+
+    @classmethod
+    async def of(cls, *answers: Answer) -> "Reading":
+        """That has started them."""
+        reading = cls(*answers)
+        await start_all(answers, reading)
+        return reading
 
     def add(self, index: int, delta: Delta) -> None:
         self.heard.append((index, delta))
@@ -39,7 +45,7 @@ class Reading:
 
 
 async def read(answer: Answer) -> list[Delta]:
-    reading = Reading(answer)
+    reading = await Reading.of(answer)
     await reading.done
     return [delta for _, delta in reading.heard]
 
@@ -112,7 +118,7 @@ async def test_a_stop_token_is_shown_when_asked_for() -> None:
 async def test_closing_an_unfinished_answer_aborts_it() -> None:
     world = HttpWorld()
     answer = ask(world)
-    reading = Reading(answer)
+    reading = await Reading.of(answer)
     await reading.first
     answer.close()
     answer.close()
@@ -160,7 +166,7 @@ async def test_a_sample_that_fails_frees_the_others() -> None:
 
 async def test_several_answers_are_read_as_they_come() -> None:
     world = HttpWorld("Hello there.")
-    reading = Reading(ask(world), ask(world))
+    reading = await Reading.of(ask(world), ask(world))
     await reading.done
     assert [index for index, _ in reading.heard[:4]] == [0, 1, 0, 1]
     for index in (0, 1):
@@ -177,7 +183,7 @@ async def test_an_engine_that_dies_fails_the_answer() -> None:
 async def test_a_reader_that_fails_loses_its_answer_and_is_told() -> None:
     world = HttpWorld()
     answer = ask(world)
-    reading = Reading(answer)
+    reading = await Reading.of(answer)
     reading.add = lambda index, delta: 1 / 0  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         await reading.done
@@ -187,7 +193,7 @@ async def test_a_reader_that_fails_loses_its_answer_and_is_told() -> None:
 async def test_a_held_answer_keeps_what_comes_and_hands_it_out_in_order() -> None:
     world = HttpWorld("Hello there.")
     answer = ask(world)
-    reading = Reading(answer)
+    reading = await Reading.of(answer)
     await reading.first
     answer.hold()
     await turns()
@@ -201,7 +207,7 @@ async def test_an_engine_that_dies_while_an_answer_is_held_does_not_overtake_its
     world = HttpWorld("Hello there.")
     world.client.dies_at = 2
     answer = ask(world)
-    reading = Reading(answer)
+    reading = await Reading.of(answer)
     answer.hold()
     await turns()
     assert reading.heard == [] and not reading.done.done()

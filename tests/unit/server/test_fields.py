@@ -121,7 +121,7 @@ def test_what_another_route_or_server_would_make_of_a_field_is_not_left_out_in_s
 def test_a_body_may_nest_to_a_depth_that_all_code_can_take(opened: str, closed: str) -> None:
     def body(depth: int) -> bytes:
         inner = (depth - 1) * opened + "0" + (depth - 1) * closed
-        return f'{{"prompt": "a", "deep": {inner}, "wide": {[[]] * 300}}}'.encode()
+        return f'{{"prompt": "{"[" * 300}\\\\", "deep": {inner}, "wide": {[[]] * 300}}}'.encode()
 
     assert read(body(200), CompletionRequest)[1] == ["deep", "wide"]  # not known
     for depth in (201, 900, 930, 100_000):

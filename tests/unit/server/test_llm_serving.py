@@ -1,6 +1,8 @@
 """The llm-serving answers byte for byte, as its specification writes them down."""
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from chairlift.server.answer import Delta
 from chairlift.server.llm_serving.generate import LineEncoder
 from chairlift.server.llm_serving.request import Parameters
 from fakes.http_world import HttpWorld, with_compat
+from fakes.patience import until
 
 HELLO = '{"id": 308, "logprob": 77.0, "special": false, "text": "Hello"}'
 WORLD = '{"id": 323, "logprob": 80.75, "special": false, "text": " world"}'
@@ -149,6 +152,28 @@ async def test_the_name_of_an_adapter_is_answered_with_the_adapter(tmp_path: Pat
         await ask(world, f"/models/{path}")
     adapters = [request.adapter for request in world.client.requests]
     assert [adapter and adapter.name for adapter in adapters] == ["sql", "sql", "sql", None, None]
+
+
+async def test_others_run_while_an_adapter_is_read_and_a_client_that_left_has_none_read(tmp_path: Path) -> None:
+    def check(path: Path) -> None:
+        read.append(path.name)
+        if not may_end.wait(5.0):
+            raise InvalidConfig("no other has run")
+
+    read, may_end = list[str](), threading.Event()
+    for name in ("sql", "left"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "adapter_config.json").touch()
+    world = HttpWorld("Hello", adapters=AdapterRegistry(None, tmp_path, "small", check))
+    asked = asyncio.ensure_future(ask(world, "/models/sql/generate"))
+    await until(lambda: read)
+    async with world.http() as http:
+        headers = {"X-Deadline-Ms": "1"}
+        late = asyncio.ensure_future(http.post("/models/left/generate", json={"inputs": "Hi"}, headers=headers))
+        await asyncio.sleep(0.01)
+        may_end.set()
+        assert ((await asked).status_code, (await late).status_code) == (200, 504)
+    assert read == ["sql"]
 
 
 async def test_a_broken_adapter_is_named_and_not_the_prompt(tmp_path: Path) -> None:

@@ -9,6 +9,10 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from chairlift.server import stream
+from chairlift.server.admission import cost
+from chairlift.server.openai import logprobs
+from chairlift.server.openai.logprobs import CompletionScores
 from chairlift.server.sockets.connection import ConnectionProtocol
 from fakes.http_world import HttpWorld
 from fakes.patience import turns, until
@@ -115,6 +119,58 @@ async def test_samples_of_a_step_go_out_in_one_piece() -> None:
     ask(transport, "/v1/completions", SEVERAL)
     assert len(events(await complete(transport))) == 4 * 30 + 1
     assert len(transport.written) <= 1 + 2 * 30 + 2  # the two prompts are two requests, and may step apart
+
+
+async def test_a_step_with_much_text_is_written_before_all_of_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_LARGE", 100)
+    transport = connect(HttpWorld(LONG))
+    ask(transport, "/v1/completions", SEVERAL)
+    assert len(events(await complete(transport))) == 4 * 30 + 1
+    assert len(transport.written) >= 4 * 30
+
+
+async def test_no_more_scores_of_an_echoed_prompt_are_made_than_the_client_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, top = [], CompletionScores._top
+    monkeypatch.setattr(CompletionScores, "_top", lambda *given: made.append(given) or top(*given))
+    monkeypatch.setattr(logprobs, "_AT_ONCE", 8)
+    monkeypatch.setattr(stream, "_LARGE", 10)
+    transport = connect(HttpWorld(LONG), room=70)
+    body = b'{"prompt": [%b5], "n": 2, "echo": true, "logprobs": 1, "max_tokens": 2, "stream": true}' % (b"5, " * 99)
+    ask(transport, "/v1/completions", body)
+    await full(transport)
+    assert 0 < len(made) < 99
+    transport.read(room=10**9)
+    *chunks, _ = events(await complete(transport))
+    assert len(made) == 99 + 4  # once for both choices, and their own tokens
+    for index in (0, 1):
+        first, second = (each["choices"][0]["logprobs"] for each in chunks if each["choices"][0]["index"] == index)
+        assert [len(each) for each in first.values()] == [101] * 4
+        assert second["text_offset"] == [first["text_offset"][-1] + len("Hello")]
+
+
+async def test_answers_to_prompts_submitted_after_the_first_output_are_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cost, "_PIECE_S", 0.0)
+    transport = connect(HttpWorld(LONG))
+    more = b'"echo": true, "logprobs": 1, "max_tokens": 2, "stream": true'
+    ask(transport, "/v1/completions", b'{"prompt": [%b[5]], %b}' % (b"[5], " * 19, more))
+    assert set(texts(await complete(transport), 20)) == {"$Hello world"}
+
+
+async def test_the_rest_of_a_body_is_not_submitted_once_its_client_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "_PIECE_S", 0.0)
+    world = HttpWorld(LONG)
+    transport = connect(world)
+    ask(transport, "/v1/completions", b'{"prompt": [%b[5]], "stream": true}' % (b"[5], " * 99))
+    while not world.client.requests:
+        await asyncio.sleep(0)
+    transport.protocol.connection_lost(None)
+    await turns(500)
+    assert 0 < len(world.client.requests) < 10
+    assert all(request.aborts == [None] for request in world.client.requests)
 
 
 @pytest.mark.parametrize("tokens", [1, 2])

@@ -100,6 +100,15 @@ async def test_more_scores_of_answers_than_a_body_may_have_are_refused(
         assert world.client.requests[0].params.max_tokens == 1_000 // 16
 
 
+async def test_more_than_a_body_may_send_with_all_its_prompts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "MAX_REPEATED", 20)
+    for field, value in (("guided_regex", "[0-9]{3}"), ("allowed_token_ids", [5, 6, 7, 8, 9, 10])):
+        for count, status in ((1, 200), (4, 400)):
+            body = {"prompt": [[5]] * count, "max_tokens": 3, field: value}
+            response = await HttpWorld("123").post("/v1/completions", body)
+            assert (response.status_code, field in response.text) == (status, status == 400)
+
+
 async def test_a_long_answer_is_made_as_its_client_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"prompt": PROMPTS, "n": 3, "logprobs": 5, "echo": True}
     world = HttpWorld()
@@ -111,7 +120,7 @@ async def test_a_long_answer_is_made_as_its_client_reads(monkeypatch: pytest.Mon
     assert ("content-length" in at_once.headers, "content-length" in in_pieces.headers) == (True, False)
 
 
-async def test_other_requests_run_between_two_large_pieces() -> None:
+async def test_other_requests_run_between_two_large_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, is_over = [], asyncio.Event()
 
     async def another() -> None:
@@ -125,6 +134,7 @@ async def test_other_requests_run_between_two_large_pieces() -> None:
             yield made[-1]
 
     made: list[bytes] = []
+    monkeypatch.setattr(whole, "_PIECE_S", 0.0)
     task = asyncio.ensure_future(another())
     await whole_response(pieces())
     is_over.set()

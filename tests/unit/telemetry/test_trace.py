@@ -14,7 +14,7 @@ from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import FinishReason
-from chairlift.core.score import TokenScore
+from chairlift.core.score import ScoreList, TokenScore
 from chairlift.telemetry.lines import WRITTEN, Add, Commit, Input, Plan, line_of, read
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.timeline import Timeline
@@ -33,7 +33,7 @@ EXAMPLES: tuple[events.Event, ...] = (
     events.Preempted(RequestId(1), 0.5, 7, True),
     events.Exported(RequestId(1), 0.5, 7, (BlockId(3), BlockId(0))),
     events.Computed(RequestId(1), 0.5, 4, 5),
-    events.PromptScored(RequestId(1), 0.5, ()),
+    events.PromptScored(RequestId(1), 0.5),
     events.Embedded(RequestId(1), 0.5, b"\x00\x80"),
     events.Token(RequestId(1), 0.1 + 0.2, 9, None, FinishReason.STOP),
     events.Finished(RequestId(1), 0.5, FinishReason.ERROR, "broke"),
@@ -60,7 +60,9 @@ def test_an_event_is_the_same_after_writing_and_reading(event: events.Event) -> 
 def test_scores_are_not_written() -> None:
     score = TokenScore(9, 0.0, -1.0, 1, ())
     assert read(line_of(events.Token(RequestId(1), 0.5, 9, score))) == events.Token(RequestId(1), 0.5, 9)
-    assert read(line_of(events.PromptScored(RequestId(1), 0.5, (score,)))) == events.PromptScored(RequestId(1), 0.5)
+    assert read(line_of(events.PromptScored(RequestId(1), 0.5, ScoreList([score])))) == events.PromptScored(
+        RequestId(1), 0.5
+    )
 
 
 def test_a_trace_holds_every_event_of_the_run_in_order(tmp_path: Path) -> None:

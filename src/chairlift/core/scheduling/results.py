@@ -119,7 +119,7 @@ class Results:
         is_new = len(scores) < last or (last == 0 and progress.num_output == 0)
         scores.extend(result.prompt_scores.get(progress.id, ())[len(scores) - chunk.start :])
         if is_new and len(scores) == last:
-            self._running_set.events.append(PromptScored(progress.id, now, tuple(scores)))
+            self._running_set.events.append(PromptScored(progress.id, now, scores))
 
     def _branch(self, beams: Beams, now: float) -> None:
         """Every member of a search has offered its continuations: the best become the next members."""

@@ -188,7 +188,7 @@ class RunningSet:
         self._num_promised -= len(forks)
         for sibling in forks:
             self.tables.fork(lead, sibling)
-            sibling.num_pending = 1
+            sibling.tokens, sibling.num_pending = lead.tokens.copy(), 1
             sibling.state, sibling.lead = State.RUNNING, None
             self.running[sibling.id] = sibling
             self.events.append(Forked(sibling.id, now, lead.id))

@@ -84,7 +84,8 @@ class Scheduler:
 
     def add(self, samples: tuple[Request, ...], now: float) -> None:
         """Queue one prompt; several requests are samples of it, or members of a beam search, and share its blocks."""
-        lead, *others = (Progress.of(request, now) for request in samples)
+        lead = Progress.of(samples[0], now)
+        others = [Progress.of(request, now, lead.tokens) for request in samples[1:]]
         params = lead.request.params
         beams = None
         if params.beam_width:

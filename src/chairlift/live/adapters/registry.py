@@ -77,12 +77,18 @@ class AdapterRegistry:
             offered[name] = self._checked(name, self._found(f"--lora {name}", str(path)))
         self._write(_Offer(offered))
 
+    def known(self, name: str) -> Adapter | None:
+        """One that is offered."""
+        return self._read().offered.get(name)
+
+    def is_new(self, name: str) -> bool:
+        """Whether it is in the adapters' folder and was not read yet, which `find` does."""
+        offer = self._read()
+        return name not in offer.offered and self._is_below(name) and name not in offer.unloaded
+
     def find(self, name: str) -> Adapter | None:
         """One that is offered, or found now in the adapters' folder; raises `InvalidConfig` where it is broken."""
-        offer = self._read()
-        if name in offer.offered or not self._is_below(name) or name in offer.unloaded:
-            return offer.offered.get(name)
-        return self.load(name, name, in_place=True)
+        return self.load(name, name, in_place=True) if self.is_new(name) else self.known(name)
 
     def names(self) -> list[str]:
         offer = self._read()

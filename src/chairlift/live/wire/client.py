@@ -58,7 +58,7 @@ class EngineClient:
         local = [(address, partial(look, replica)) for replica, address in enumerate(addresses)]
         self.replicas = ReplicaLinks(self, name, local, router or LeastLoaded(), is_cluster, roles)
         self.info: messages.EngineInfo | None = None  # of the replica with the tightest limits; None: no engine yet
-        self.num_held = 0  # outputs held for slow clients
+        self.num_held = 0  # bytes held for slow clients
         self.on_moved = on_moved
         self._draw_seed = draw_seed
         self._name = name.encode()

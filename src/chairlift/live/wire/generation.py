@@ -4,10 +4,12 @@ Always: every output is handed out once and in order, whatever becomes of engine
 asked for again.
 """
 
+import math
 import time
 from collections import deque
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace as replace_fields
 
 from chairlift.core.attributes import Attributes
@@ -17,13 +19,10 @@ from chairlift.live.recovery.quarantine import Suspicion
 from chairlift.live.wire import messages
 from chairlift.live.wire.messages import Output, Submit
 
-MAX_HELD = 2**20  # outputs held for slow clients in one front end, and scores in them: some 160 MB at most
+MAX_HELD = 48 * 2**20  # bytes held for slow clients in one front end
+_PER_OUTPUT = 48  # bytes beside its own
+_encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Output).decode
 _PROVEN = "this request ended the engine {}, each time with nothing else in flight; it is not tried again"
-
-
-def _size(output: Output) -> int:
-    scores = (output.score,) if output.prompt_scores is None else output.prompt_scores
-    return 1 + sum(len(score.top) for score in scores if score is not None)
 
 
 class TooSlow(ChairliftError):
@@ -41,7 +40,7 @@ class Listener(Protocol):
 class Wire(Protocol):
     """What a request needs of its client."""
 
-    num_held: int  # outputs held for slow clients
+    num_held: int  # bytes held for slow clients
 
     def abort(self, key: int, sample: int | None) -> None: ...
 
@@ -78,7 +77,7 @@ class Generation:
         self._open = set(samples)  # samples whose last output was not handed out or aborted
         self._tokens: dict[int, list[int]] = {i: [] for i in samples}  # of samples that the engine has not ended
         self._suspicion: Suspicion | None = None
-        self._held: deque[Output] = deque()
+        self._held: deque[bytes] = deque()  # outputs, encoded: a score takes a tenth of its room
         self._is_held = False
         self._lost: Exception | None = None
 
@@ -100,15 +99,20 @@ class Generation:
     def hold(self) -> None:
         self._is_held = True
 
-    def release(self) -> None:
-        """Hands out what was held; the listener may hold it again meanwhile."""
+    def release(self, until: float = math.inf) -> bool:
+        """Hands out what was held; the listener may hold it again meanwhile. False: at `until` some was left, which is
+        held."""
         self._is_held = False
         while self._held and not self._is_held:
             output = self._held.popleft()
-            self._client.num_held -= _size(output)
-            self._hand_out(output)
+            self._client.num_held -= len(output) + _PER_OUTPUT
+            self._hand_out(_decode(output))
+            if self._held and time.monotonic() > until:
+                self._is_held = True
+                return False
         if self._lost is not None and not self._is_held:
             self._fail(self._lost)
+        return True
 
     def put(self, output: Output) -> None:
         tokens = self._tokens.get(output.sample)
@@ -121,11 +125,11 @@ class Generation:
             self._submit = messages.with_scored_prompt(self._submit)
         if output.finish is not None:
             del self._tokens[output.sample]
-        if not self._is_held:
+        if not self._is_held or output.prompt_scores is not None:  # which come first
             self._hand_out(output)
         elif self._client.num_held < MAX_HELD:
-            self._client.num_held += _size(output)
-            self._held.append(output)
+            self._held.append(_encode(output))
+            self._client.num_held += len(self._held[-1]) + _PER_OUTPUT
         else:
             self.abort()
             self._listener.fail(TooSlow("more waits for clients that read slowly than can be kept"))
@@ -217,7 +221,7 @@ class Generation:
             self._listener.fail(error)
 
     def _drop_held(self) -> None:
-        self._client.num_held -= sum(map(_size, self._held))
+        self._client.num_held -= sum(map(len, self._held)) + _PER_OUTPUT * len(self._held)
         self._held.clear()
 
     def _close(self, sample: int) -> None:

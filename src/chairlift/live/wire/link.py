@@ -1,14 +1,16 @@
 """A front end's connection to one engine, and to the next one at the same address.
 
 Always: a closed connection is noticed at once, and a new one made until cancelled. Nothing sent to a dead engine
-reaches the next. Messages are handed over where they arrive, by a call and without a task between. An engine on another
-machine has another clock: times are translated here. What cannot be read from there closes the connection, and no more.
+reaches the next. Messages are handed over where they arrive, by a call and without a task between; large steps in
+parts. An engine on another machine has another clock: times are translated here. What cannot be read from there closes
+the connection, and no more.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 
 import msgspec
 import zmq
@@ -52,6 +54,7 @@ class Seen:
 _RECONNECT_MS = 20
 _PAUSE_S = 0.2  # between two attempts to reach another machine
 _WRONG_S = 10.0  # and one that is none, or that sent what cannot be read
+_LARGE = 8_192  # bytes of a step, which are handed over at once
 _log = logging.getLogger(__name__)
 
 
@@ -83,6 +86,7 @@ class Link:
         self._socket: zmq.Socket[bytes] | None = None
         self._over: asyncio.Future[None]  # done when the engine is gone
         self._will_read = False
+        self._parts: deque[messages.Step] = deque()  # of a large step, to be handed over
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(messages.FromEngine)
 
@@ -146,16 +150,22 @@ class Link:
             socket.disable_monitor()
             monitor.close()
             socket.close()
+        while self._parts:
+            self._take(self._parts.popleft())
         if was_ready:
             self._lose()
 
     def _read(self) -> None:
-        """Takes one message; other callbacks of the loop run before the next."""
+        """Takes one message, or a part of a large one; other callbacks of the loop run before the next."""
         self._will_read = False
-        if self._socket is None or not _has_message(self._socket):
+        if self._socket is None or not (self._parts or _has_message(self._socket)):
             return
         try:
-            self._hear(self._decoder.decode(self._socket.recv(zmq.NOBLOCK)))
+            if self._parts:
+                self._take(self._parts.popleft())
+            else:
+                said = self._socket.recv(zmq.NOBLOCK)
+                self._hear(self._decoder.decode(said), len(said))
         except Exception as error:
             if self._over.done():
                 return
@@ -174,7 +184,7 @@ class Link:
             self._will_read = True
             asyncio.get_running_loop().call_soon(self._read)
 
-    def _hear(self, message: messages.FromEngine) -> None:
+    def _hear(self, message: messages.FromEngine, num_bytes: int) -> None:
         if isinstance(message, messages.Told):
             self.seen.take(message.figures, time.monotonic())
             return
@@ -183,6 +193,9 @@ class Link:
             self.queued = message.queued
             if self._ahead_s:
                 message = _on_our_clock(message, self._ahead_s)
+            if num_bytes > _LARGE and len(message.outputs) > 1:
+                self._parts += _parts(message, num_bytes)
+                return
         elif isinstance(message, messages.Ready):
             if message.info.version != VERSION:
                 raise msgspec.ValidationError(f"it runs chairlift {message.info.version}, this server {VERSION}")
@@ -206,6 +219,13 @@ class Link:
             message = msgspec.structs.replace(message, expires=message.expires + self._ahead_s)
         self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
         self._read_soon()
+
+
+def _parts(step: messages.Step, num_bytes: int) -> Iterator[messages.Step]:
+    outputs = step.outputs
+    count = max(1, len(outputs) * _LARGE // num_bytes)
+    for first in range(0, len(outputs), count):
+        yield msgspec.structs.replace(step, outputs=outputs[first : first + count])
 
 
 def _on_our_clock(step: messages.Step, ahead_s: float) -> messages.Step:

@@ -17,7 +17,7 @@ from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.policy import Service
-from chairlift.core.score import TokenScore
+from chairlift.core.score import PackedScores, TokenScore
 from chairlift.live.adapters.registry import Adapter
 from chairlift.live.moving.ticket import Ticket
 from chairlift.telemetry.metrics.figures import Figures
@@ -87,7 +87,7 @@ class Output(msgspec.Struct, array_like=True, frozen=True, gc=False):
     score: TokenScore | None = None
     num_cached: int = 0  # prompt tokens found in the prefix index
     # Scores of prompt tokens 1..; set (with token None) on one output of sample 0 before its first token.
-    prompt_scores: list[TokenScore] | None = None
+    prompt_scores: PackedScores | None = None
     error: str | None = None  # why, when finish is "error"
     error_field: str | None = None  # set when the request was invalid
     marks: list[Mark] | None = None  # of sample 0 since its last output, if the request is traced

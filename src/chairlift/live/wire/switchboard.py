@@ -241,7 +241,7 @@ class Switchboard:
         elif isinstance(event, PromptScored):
             submission = self._submissions[recipient.front_end, recipient.key]
             submission.message = with_scored_prompt(submission.message)
-            return Output(recipient.key, recipient.sample, None, prompt_scores=list(event.scores))
+            return Output(recipient.key, recipient.sample, None, prompt_scores=event.scores.packed())
         elif isinstance(event, Embedded):
             return Output(recipient.key, recipient.sample, None, vector=event.vector)
         elif isinstance(event, Finished):

@@ -20,17 +20,40 @@ from chairlift.live.shared_memory.counts import Count
 from chairlift.server.admission.bounds import Load
 from chairlift.server.admission.cost import MAX_CONTAINERS, MAX_STRINGS, MAX_VALUES, check_count
 from chairlift.server.admission.rejected import Overloaded
+from chairlift.text.structured.source import MAX_DEPTH
 
 
 def check_values(body: bytes | bytearray) -> None:
     """Raises `InvalidRequest`; invalid JSON is left to the decoder."""
-    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body  # quotes that end nothing
+    plain = _plain(body)
     check_count("body", "strings", plain.count(b'"') // 2, MAX_STRINGS)
-    outside = b"".join(plain.split(b'"')[::2])
+    outside = _outside(plain)
     check_count("body", "lists and objects", outside.count(b"[") + outside.count(b"{"), MAX_CONTAINERS)
     check_count("body", "values", outside.count(b","), MAX_VALUES)
 
 
+def is_deep(body: bytes | bytearray) -> bool:
+    """Whether valid JSON has more levels than code that calls itself for each level can take."""
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return False
+    holders = _outside(_plain(body)).translate(_ALIKE, _NO_HOLDERS)
+    for _ in range(MAX_DEPTH):
+        holders = holders.replace(b"[]", b"")  # those that hold none, which is one level
+    return bool(holders)
+
+
+def _plain(body: bytes | bytearray) -> bytes | bytearray:
+    """Without the quotes that end nothing."""
+    return body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body
+
+
+def _outside(plain: bytes | bytearray) -> bytes:
+    """Of its strings."""
+    return b"".join(plain.split(b'"')[::2])
+
+
+_ALIKE = bytes.maketrans(b"{}", b"[]")
+_NO_HOLDERS = bytes(set(range(256)) - set(b"[]{}"))
 SMALL = 64 * 1024
 ROOM = 16 * 2**20  # bytes; their text takes as much again, and the tokenizer more
 _LOOK_S = 0.02  # other front ends give no notice when they free room

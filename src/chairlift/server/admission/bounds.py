@@ -38,7 +38,7 @@ class Load:
         self.has_heard = False  # of a token, since `note_tokens`
         self.is_idle = asyncio.Event()  # no request that asks for work is in flight
         self.is_idle.set()
-        self.turn = asyncio.Lock()  # of large bodies
+        self.turn = asyncio.Lock()  # of pieces of large bodies
         self._rates = rates
         self._num_in_flight = 0
         self.open: dict[Reservation, None] = {}

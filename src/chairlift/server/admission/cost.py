@@ -2,10 +2,13 @@
 
 Always: more than a bound allows is refused before the work, by the field, the bound and the way out. A key pays for
 each body that was read, whether it is answered or refused: admission charges for those it takes, `settle` for others.
+What a body has the event loop do is done in pieces, of all bodies one at a time.
 """
 
+import asyncio
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
@@ -19,6 +22,7 @@ MAX_CONTAINERS = 65_536  # lists and objects
 MAX_STRINGS = 65_536
 MAX_PROMPTS = 1024
 MAX_SAMPLES = 8192  # prompts x n; preparing that many takes a tenth of a second, in which other requests wait
+MAX_REPEATED = 8_388_608  # prompts x characters of a shape, or x tokens that are allowed
 MAX_SCORES = 4_194_304  # samples x tokens x (1 + logprobs): 50 MiB as they are kept
 MAX_TOLD_SCORES = 262_144  # where the end of a stream tells them all again: 64 MiB as objects
 MAX_PROMPT_SCORES = 4_194_304  # prompt tokens x n x (1 + prompt_logprobs); some 280 MiB of JSON
@@ -27,8 +31,10 @@ MAX_PAIR_TOKENS = 4_194_304  # of pairs: a query counts for each of its document
 MAX_TOKENS = 262_144  # of a text to tokenize or detokenize; more if the context holds more
 MAX_TOOL_CHARACTERS = 2**20  # of the parameters of all tools that may be called
 
-_SHAPE_CHARACTERS, _SCORES = 4, 16  # that count as a token
+_SHAPE_CHARACTERS, _SCORES, _REFUSED_BYTES = 4, 32, 1024  # that count as a token
+GIVEN_UP_TOKENS = 1024  # what an answer counts as beside its tokens, whose shape the engine cannot or will not follow
 _UNCHARGED = (429, 503)  # refused for what the server lacks
+_PIECE_S = 0.02  # of work in the event loop
 
 
 @dataclass(slots=True)
@@ -37,8 +43,11 @@ class Cost:
 
     key: str = ""  # whose turn its work takes
     check: Callable[[], None] = lambda: None  # raises where nobody waits for the work any more
+    num_bytes: int = 0  # that were read
     num_tokens: int = 0  # made of its texts
     num_characters: int = 0  # of the shape that its answers are held to
+    turn: asyncio.Lock | None = None  # of pieces of all bodies
+    _since: float = field(default_factory=time.monotonic)  # when its piece began
     _load: Load | None = None
     _payers: Sequence[Limited] = ()
 
@@ -53,11 +62,28 @@ class Cost:
     def paid(self) -> None:
         self._load = None
 
+    async def breathe(self) -> None:
+        """To be called between parts of long work, which it makes pieces of: others run between two. Raises where
+        nobody waits for the work any more."""
+        if self.turn is None or time.monotonic() < self._since + _PIECE_S:
+            return
+        async with self.turn:
+            await asyncio.sleep(0)
+        self._since = time.monotonic()
+        self.check()
+
     def settle(self, status: int | None) -> None:
         """Its request is over, and was not admitted if it still owes."""
         if self._load is not None and status not in _UNCHARGED:
-            self._load.charge(self._payers, self.num_tokens + self.shape_tokens, num_requests=1)
+            num_tokens = self.num_tokens + self.shape_tokens + self.num_bytes // _REFUSED_BYTES
+            self._load.charge(self._payers, num_tokens, num_requests=1)
         self.paid()
+
+
+def prompt_tokens(num_tokens: int, params: SamplingParams) -> int:
+    """What the tokens of a prompt count as: where they are scored, each makes a row of scores as a new one does."""
+    scores = params.prompt_logprobs
+    return num_tokens if scores is None else 2 * num_tokens + num_tokens * (1 + scores) // _SCORES
 
 
 def score_tokens(num_tokens: int, params: SamplingParams) -> int:
@@ -75,6 +101,18 @@ def check_samples(num_prompts: int, params: SamplingParams) -> None:
     if num_prompts * params.num_samples > MAX_SAMPLES:
         count = f"{num_prompts} prompts with {params.num_samples} samples each"
         raise InvalidRequest("prompt", f"must ask for at most {MAX_SAMPLES} samples in all, got {count}")
+
+
+def check_repeated(num_prompts: int, params: SamplingParams) -> None:
+    """What goes to the engine with each prompt."""
+    shape, ids = params.structured_outputs, params.allowed_token_ids
+    for name, what, size in (
+        ("structured_outputs", "characters", 0 if shape is None else len(shape.source)),
+        ("allowed_token_ids", "ids", 0 if ids is None else len(ids)),
+    ):
+        if num_prompts * size > MAX_REPEATED:
+            count = f"{num_prompts} prompts with {size} {what} each"
+            raise InvalidRequest(name, f"must hold at most {MAX_REPEATED} {what} for all prompts, got {count}")
 
 
 def check_prompt_scores(num_tokens: int, num_shown: int, params: SamplingParams) -> None:

@@ -65,7 +65,8 @@ def begin_cost(http: Request, time_left: TimeLimit | None = None) -> Cost:
         if time_left is not None and time_left.is_over:
             raise OutOfTime
 
-    cost = record_of(http).cost = Cost("" if key is None else key.name, check)
+    turn = context_of(http).load.turn
+    cost = record_of(http).cost = Cost("" if key is None else key.name, check, turn=turn)
     return cost
 
 

@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chairlift.server.admission.gate import enter
+from chairlift.server.admission.gate import begin_cost, enter
 from chairlift.server.anthropic.events import MessageEvents
 from chairlift.server.anthropic.message import message_of
 from chairlift.server.anthropic.objects import ModelInfo, ModelPage, TokenCount
@@ -18,7 +18,6 @@ from chairlift.server.naming import naming
 from chairlift.server.openai.chat_reply import chat_reply
 from chairlift.server.openai.exchange import json_response, read_request, respond
 from chairlift.server.openai.models import counted, max_model_len, token_limit
-from chairlift.server.openai.reply import check_model
 from chairlift.server.openai.translated import Translated
 from chairlift.server.openai.turns import chat_turn, turn_tokens
 from chairlift.server.request_log.record import ignore, record_of
@@ -49,14 +48,14 @@ async def _translated(http: Request, kind: type[CountTokensRequest]) -> Translat
 
 async def models(http: Request) -> Response:
     context = context_of(http)
-    names = context.names()
+    names = await context.names(begin_cost(http))
     return json_response(ModelPage([_info(context, name) for name in names], False, names[0], names[-1]))
 
 
 async def model(http: Request) -> Response:
     context = context_of(http)
     name = http.path_params["name"]
-    check_model(context, name)
+    await context.adapter(name, begin_cost(http))
     return json_response(_info(context, name))
 
 

@@ -117,7 +117,10 @@ class Exchange:
         priority = ATTRIBUTES["priority"].read(self._request.priority or 0)
         attributes = Attributes(user=self._request.user or "", priority=priority, group=record.id)
         with naming({"prompt": field}):
-            answers = [self._answer(each, attributes, field) for each in inputs]
+            answers = []
+            for each in inputs:
+                answers.append(self._answer(each, attributes, field))
+                await record.cost.breathe()
         record.answers = answers
         self._num_tokens = sum(len(each.tokens) for each in inputs)
         try:
@@ -162,7 +165,7 @@ async def begin(
 async def _collected(answers: Sequence[Answer]) -> None:
     if answers:
         collector = _Collector(len(answers))
-        start_all(answers, collector)
+        await start_all(answers, collector)
         await collector.done
 
 

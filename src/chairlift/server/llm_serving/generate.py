@@ -53,7 +53,8 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     """`streams` None: as the body says."""
     if streams is None and _is_mistyped(http.path_params["name"]):
         raise HTTPException(404, "there is POST /models/NAME, /models/NAME/generate and /models/NAME/generate_stream")
-    context, time_left, adapter = context_of(http), enter(http), _adapter(http)
+    context, time_left = context_of(http), enter(http)
+    adapter = await _adapter(http)
     body = await read_body(http, context.load)
     try:
         values = decode(body)
@@ -118,10 +119,10 @@ async def _answer(
     )
 
 
-def _adapter(http: Request) -> Adapter | None:
+async def _adapter(http: Request) -> Adapter | None:
     """The one that the path names; any other name is the model's."""
     context, name = context_of(http), http.path_params["name"]
-    return None if name in context.model_names else context.find_adapter(name)
+    return None if name in context.model_names else await context.find_adapter(name, record_of(http).cost)
 
 
 class LineEncoder:

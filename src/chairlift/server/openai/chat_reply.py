@@ -57,10 +57,9 @@ async def chat_reply(
             if texts:
                 texts.clear()
         leave_body(http.scope)
-        return Reply(
+        reply = Reply(
             http,
             request,
-            [prompt],
             params,
             attributes,
             time_left,
@@ -69,3 +68,4 @@ async def chat_reply(
             read_as=read_as,
             names={field: name for field, name in names.items() if "[" not in field},  # what an engine may refuse
         )
+        return await reply.take([prompt])

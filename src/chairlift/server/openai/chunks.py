@@ -7,7 +7,8 @@ its first token; its role, or its echoed prompt, comes in that chunk.
     `----------------- head, made once ------------------'          `------------ tail, made once ---------'
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Protocol
 
 import msgspec
@@ -43,13 +44,19 @@ class Envelope:
 
     def chunk(self, body: bytes, news: Choice) -> bytes:
         """`body`: the field with the text."""
-        parts = [self.head, body, b',"logprobs":']
-        parts.append(b"null" if self._scores is None else _encode(self._scores(news.tokens, news.scores)))
-        parts += [b',"finish_reason":', _encode(news.finish), b',"stop_reason":', _encode(news.stop)]
+        scores = b"null" if self._scores is None else _encode(self._scores(news.tokens, news.scores))
+        return b"".join((self.head, body, b',"logprobs":', scores, self._rest(news)))
+
+    def pieces(self, body: bytes, news: Choice, scores: Iterator[bytes]) -> Iterator[bytes]:
+        """A chunk with these scores."""
+        return chain((self.head, body, b',"logprobs":'), scores, (self._rest(news),))
+
+    def _rest(self, news: Choice) -> bytes:
+        parts = [b',"finish_reason":', _encode(news.finish), b',"stop_reason":', _encode(news.stop)]
         prompt_ids = b""
         if self._has_ids:
             if self._is_first:
-                prompt_ids = b',"prompt_token_ids":' + _encode(self._answer.prompt)
+                prompt_ids = b',"prompt_token_ids":' + self._reply.prompt_ids(self._answer)
             parts += [b',"token_ids":', _encode(news.tokens), b"" if self._reply.is_chat else prompt_ids]
         parts += [b"}]", prompt_ids if self._reply.is_chat else b""]
         parts.append(b',"usage":' + _encode(self._reply.usage()) if self._has_usage else self._usage)
@@ -61,8 +68,8 @@ class Envelope:
 class Chunks(Protocol):
     """The chunks of one choice."""
 
-    def add(self, delta: Delta) -> bytes:
-        """The next ones, or nothing while the text is held back."""
+    def add(self, delta: Delta) -> bytes | Iterator[bytes]:
+        """The next ones, or nothing while the text is held back; a large one in pieces."""
         ...
 
 
@@ -70,10 +77,17 @@ class Frame:
     """Chunks of text as it comes."""
 
     def __init__(
-        self, reply: Reply, answer: Answer, index: int, scores: Scores | None, echo: ShownPrompt | None = None
+        self,
+        reply: Reply,
+        answer: Answer,
+        index: int,
+        scores: Scores | None,
+        echo: ShownPrompt | None = None,
+        first: Callable[[Sequence[int], Sequence[TokenScore | None]], Iterator[bytes]] | None = None,
     ) -> None:
-        """`echo`: the prompt, whose text goes before the answer's."""
-        self._reply = reply
+        """`echo`: the prompt, whose text goes before the answer's. `first`: the scores of the first chunk, where those
+        of the prompt are among them."""
+        self._reply, self._first = reply, first
         self._pending = Choice()
         self._is_first = True
         self._echo = echo
@@ -82,7 +96,7 @@ class Frame:
         self._first_key = b'"delta":{"role":"assistant","content":' if reply.is_chat else self._key
         self._head, self._tail = envelope.head + self._key, self._close + envelope.tail
 
-    def add(self, delta: Delta) -> bytes:
+    def add(self, delta: Delta) -> bytes | Iterator[bytes]:
         is_held_back = not delta.text and delta.finish is None and delta.token not in self._reply.silent_ids
         if self._envelope.is_plain and not self._is_first and delta.finish is None:
             return b"" if is_held_back else self._head + _encode(delta.text) + self._tail
@@ -92,7 +106,7 @@ class Frame:
         self._pending.add(delta)
         return b"" if is_held_back else self._flush()
 
-    def _flush(self) -> bytes:
+    def _flush(self) -> bytes | Iterator[bytes]:
         news, self._pending = self._pending, Choice()
         text, key = "".join(news.text), self._key
         if self._is_first:
@@ -100,7 +114,10 @@ class Frame:
             if self._echo is not None:
                 text = self._echo.text + text
         self._is_first = False
-        return self._envelope.chunk(key + _encode(text) + self._close, news)
+        body, (first, self._first) = key + _encode(text) + self._close, (self._first, None)
+        if first is not None:
+            return self._envelope.pieces(body, news, first(news.tokens, news.scores))
+        return self._envelope.chunk(body, news)
 
 
 class ChunkEncoder:
@@ -108,11 +125,15 @@ class ChunkEncoder:
 
     def __init__(self, reply: Reply, frame: Callable[[Reply, int], Chunks]) -> None:
         """`frame` makes the chunks of one choice."""
-        self._reply = reply
-        self._frames = [frame(reply, index) for index in range(len(reply.answers) * reply.params.n)]
+        self._reply, self._frame = reply, frame
+        self._frames: list[Chunks | None] = [None] * (len(reply.answers) * reply.params.n)  # from the first token on
 
-    def add(self, index: int, delta: Delta) -> bytes:
-        return self._frames[index * self._reply.params.n + delta.sample].add(delta)
+    def add(self, index: int, delta: Delta) -> bytes | Iterator[bytes]:
+        choice = index * self._reply.params.n + delta.sample
+        frame = self._frames[choice]
+        if frame is None:
+            frame = self._frames[choice] = self._frame(self._reply, choice)
+        return frame.add(delta)
 
     def end(self) -> bytes:
         options = self._reply.request.stream_options

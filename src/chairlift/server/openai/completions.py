@@ -11,7 +11,13 @@ from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.bodies import leave_body
-from chairlift.server.admission.cost import MAX_PROMPTS, check_prompt_scores, check_samples, most_scored
+from chairlift.server.admission.cost import (
+    MAX_PROMPTS,
+    check_prompt_scores,
+    check_repeated,
+    check_samples,
+    most_scored,
+)
 from chairlift.server.admission.gate import enter
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.encoder import TokenLimit
@@ -22,7 +28,7 @@ from chairlift.server.openai.objects import Completion, CompletionChoice
 from chairlift.server.openai.params import attributes_of, completion_params, given_params, is_echo_only
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import CompletionRequest
-from chairlift.server.openai.structured import check_shape, with_banned
+from chairlift.server.openai.structured import check_shape, naming_shape, with_banned
 from chairlift.server.openai.whole import with_choices, with_logprobs, with_prompt_logprobs
 from chairlift.server.request_log.record import record_of
 from chairlift.text.tokenizer import Tokenizer
@@ -47,12 +53,13 @@ async def completions(http: Request) -> Response:
     request = replace_fields(request, prompt="")  # frees it: it may be long, and the answer slow
     leave_body(http.scope)
     check_samples(len(prompts), params)
+    with naming_shape(request):
+        check_repeated(len(prompts), params)
     check_prompt_scores(sum(map(len, prompts)), params.n, params)
     most_scored(len(prompts), params)
     reply = Reply(
         http,
         request,
-        prompts,
         params,
         attributes,
         time_left,
@@ -60,6 +67,7 @@ async def completions(http: Request) -> Response:
         hides_output=is_echo_only(request, given),
         default_tokens=default_tokens,
     )
+    await reply.take(prompts)
     form = _Form(context.tokenizer, request, "prompt_logprobs" in given)
     return await respond(http, reply, partial(ChunkEncoder, frame=form.frame), form.completion)
 
@@ -73,8 +81,11 @@ class _Form:
 
     def frame(self, reply: Reply, index: int) -> Frame:
         prompt = self._prompt(reply, index)
-        scores = None if reply.params.logprobs is None else prompt.choice_scores(self._echoes).build
-        return Frame(reply, prompt.answer, index, scores, prompt if self._echoes else None)
+        echo = prompt if self._echoes else None
+        if reply.params.logprobs is None:
+            return Frame(reply, prompt.answer, index, None, echo)
+        scores = prompt.choice_scores(self._echoes)
+        return Frame(reply, prompt.answer, index, scores.build, echo, scores.pieces if self._echoes else None)
 
     def completion(self, reply: Reply, choices: list[Choice]) -> Iterator[bytes]:
         around = Completion(**reply.lead(), choices=[], usage=reply.usage())

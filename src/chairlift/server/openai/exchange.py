@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from chairlift.server.context import context_of
 from chairlift.server.openai.fields import Body, read
-from chairlift.server.openai.reply import Choice, Reply, check_model
+from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.whole import whole_response
 from chairlift.server.receive import read_body, until_gone
-from chairlift.server.request_log.record import ignore
+from chairlift.server.request_log.record import ignore, record_of
 from chairlift.server.stream import ByteStream, DeltaEncoder
 
 _HEADERS = [
@@ -28,7 +28,7 @@ async def read_request(http: Request, kind: type[R]) -> R:
     body = await read_body(http, context.load)
     request, ignored = read(body, kind)
     ignore(http, ignored)
-    check_model(context, request.model)
+    await context.adapter(request.model, record_of(http).cost)
     return request
 
 

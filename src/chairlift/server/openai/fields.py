@@ -18,7 +18,8 @@ from msgspec import inspect
 
 from chairlift.config.options.values import did_you_mean
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.structured.source import MAX_DEPTH, is_deep
+from chairlift.server.admission.bodies import is_deep
+from chairlift.text.structured.source import MAX_DEPTH
 
 Known = dict[str, "Known | None"]  # names of fields, and those inside objects
 
@@ -172,7 +173,7 @@ def _decode(body: bytes | bytearray, kind: type[T]) -> Any:
         raise InvalidRequest("body", f"is not valid JSON: {error}") from error
     except RecursionError as error:
         raise InvalidRequest("body", _TOO_DEEP) from error
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_deep(value):
+    if is_deep(body):
         raise InvalidRequest("body", _TOO_DEEP)
     return value
 

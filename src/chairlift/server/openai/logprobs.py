@@ -23,10 +23,9 @@ from chairlift.server.openai.objects import (
 from chairlift.text.detokenize import Detokenizer, last_bytes
 from chairlift.text.tokenizer import Tokenizer
 
-_AT_ONCE = 4096  # scores that are made before other requests run
+_AT_ONCE = 1024  # scores that are made before other requests run
 _LEAST = -9999.0
 _encode = msgspec.json.Encoder().encode
-PromptLists = tuple[CompletionLogprobs, int]  # each list encoded, as one element; and the length of the prompt's text
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
@@ -43,14 +42,10 @@ def _number(logprob: float) -> float:
 
 class CompletionScores:
     """The parallel lists of one choice, chunk after chunk. `before`: the last bytes of what its text continues.
-    `prompt`: makes the lists that go before the first."""
+    `prompt`: whose lists go before the first, which is to be told in pieces then."""
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        before: bytes,
-        skip_special: bool,
-        prompt: Callable[[], PromptLists] | None = None,
+        self, tokenizer: Tokenizer, before: bytes, skip_special: bool, prompt: "PromptLists | None" = None
     ) -> None:
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, before, skip_special)
@@ -58,28 +53,22 @@ class CompletionScores:
         self.offset = 0
 
     def build(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> CompletionLogprobs:
-        if self._prompt is None:
-            return self._lists(tokens, scores)
-        (first, self.offset), self._prompt = self._prompt(), None
-        own = self._lists(tokens, scores)
-        pairs = zip(msgspec.structs.astuple(first), msgspec.structs.astuple(own), strict=True)
-        return CompletionLogprobs(*(of_prompt + of_choice for of_prompt, of_choice in pairs))
+        return CompletionLogprobs(**{name: make(tokens, scores) for name, make in self._makers.items()})
 
     def pieces(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> Iterator[bytes]:
-        """The JSON of what `build` makes."""
-        first = None
-        if self._prompt is not None:
-            (first, self.offset), self._prompt = self._prompt(), None
+        """The JSON of what `build` makes, behind the prompt's."""
+        prompt, self._prompt = self._prompt, None
         before = b"{"
-        for name, make in self._makers.items():
+        for name in self._makers:
             yield before + b'"%b":[' % name.encode()
-            own = (_encode(make(tokens[run], scores[run]))[1:-1] for run in _runs(scores))
-            yield from _joined([b"".join(map(bytes, getattr(first, name)))] if first is not None else [], own)
+            yield from _joined(() if prompt is None else prompt.of(name, self), self.of(name, tokens, scores))
             before = b"],"
         yield b"]}"
 
-    def _lists(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> CompletionLogprobs:
-        return CompletionLogprobs(**{name: make(tokens, scores) for name, make in self._makers.items()})
+    def of(self, name: str, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> Iterator[bytes]:
+        """One of the lists, without its brackets."""
+        make = self._makers[name]
+        return (_encode(make(tokens[run], scores[run]))[1:-1] for run in _runs(scores))
 
     @property
     def _makers(self) -> dict[str, Callable[[Sequence[int], Sequence[TokenScore | None]], list[Any]]]:
@@ -101,13 +90,36 @@ class CompletionScores:
         return start
 
 
-def prompt_lists(
-    tokenizer: Tokenizer, prompt: Sequence[int], scores: Sequence[TokenScore], skip_special: bool
-) -> PromptLists:
-    made = CompletionScores(tokenizer, b"", skip_special)
-    lists = msgspec.structs.astuple(made.build(prompt, [None, *scores]))
-    encoded: list[Any] = [[msgspec.Raw(_encode(each)[1:-1])] for each in lists]
-    return CompletionLogprobs(*encoded), made.offset
+class PromptLists:
+    """The lists of a prompt, made in pieces by the first choice that shows them, and kept for the others."""
+
+    def __init__(self, tokenizer: Tokenizer, answer: Answer) -> None:
+        self._answer = answer
+        self._own = CompletionScores(tokenizer, b"", answer.params.skip_special_tokens)
+        self._num_left = answer.params.n  # choices that have not shown them
+        self._kept: dict[str, list[bytes]] = {}
+
+    def of(self, name: str, choice: CompletionScores) -> Iterator[bytes]:
+        """To be read to its end; then the choice's own offsets are behind the prompt's."""
+        if name in self._kept:
+            yield from self._kept[name]
+        else:
+            yield from self._made(name)
+        if name == "text_offset":  # the last
+            choice.offset = self._own.offset
+            self._num_left -= 1
+            if not self._num_left:
+                self._kept.clear()
+
+    def _made(self, name: str) -> Iterator[bytes]:
+        prompt, made = self._answer.prompt, list[bytes]()
+        for piece in chain(
+            self._own.of(name, prompt[:1], [None]), self._own.of(name, prompt[1:], self._answer.prompt_scores)
+        ):
+            if self._num_left > 1:
+                made.append(piece)
+            yield piece
+        self._kept[name] = made
 
 
 def chat_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore | None]) -> ChatLogprobs:
@@ -131,10 +143,13 @@ def chat_pieces(tokenizer: Tokenizer, scores: Sequence[TokenScore | None]) -> It
     yield b'],"refusal":null}'
 
 
-def prompt_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> Iterator[bytes]:
+def prompt_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore | None]) -> Iterator[bytes]:
     """The JSON of `PromptLogprobs` in pieces: one map per prompt token, by token id; null for the first."""
     yield b"["
-    made = (_encode([_prompt_logprob(tokenizer, score) for score in scores[run]])[1:-1] for run in _runs(scores))
+    made = (
+        _encode([_prompt_logprob(tokenizer, score) for score in scores[run] if score is not None])[1:-1]
+        for run in _runs(scores)
+    )
     yield from _joined([b"null"], made)
     yield b"]"
 
@@ -171,6 +186,7 @@ class ShownPrompt:
         self.answer = answer
         self._tokenizer = tokenizer
         self._skips_special = answer.params.skip_special_tokens
+        self._num_left = answer.params.n  # choices that have not shown its scores
         self._scores: list[bytes] | None = None
 
     @cached_property
@@ -179,19 +195,23 @@ class ShownPrompt:
 
     def scores(self) -> Iterator[bytes]:
         """The JSON of `PromptLogprobs`, to be read to its end."""
+        self._num_left -= 1
         if self._scores is not None:
             yield from self._scores
-            return
-        made = []
-        for piece in prompt_logprobs(self._tokenizer, self.answer.prompt_scores):
-            made.append(piece)
-            yield piece
-        self._scores = made
+        elif not self._num_left:
+            yield from prompt_logprobs(self._tokenizer, self.answer.prompt_scores)
+        else:
+            made = []
+            for piece in prompt_logprobs(self._tokenizer, self.answer.prompt_scores):
+                made.append(piece)
+                yield piece
+            self._scores = made
+        if not self._num_left:
+            self._scores = None
 
     def choice_scores(self, echo: bool) -> CompletionScores:
         """The scores of one more choice; `echo`: behind those of the prompt."""
-        lists = (lambda: self._lists) if echo else None
-        return CompletionScores(self._tokenizer, self._last_bytes, self._skips_special, lists)
+        return CompletionScores(self._tokenizer, self._last_bytes, self._skips_special, self._lists if echo else None)
 
     @cached_property
     def _last_bytes(self) -> bytes:
@@ -199,4 +219,4 @@ class ShownPrompt:
 
     @cached_property
     def _lists(self) -> PromptLists:
-        return prompt_lists(self._tokenizer, self.answer.prompt, self.answer.prompt_scores, self._skips_special)
+        return PromptLists(self._tokenizer, self.answer)

@@ -17,7 +17,6 @@ from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.exchange import json_response, read_request
 from chairlift.server.openai.logprobs import token_text
 from chairlift.server.openai.objects import ModelCard, ModelList, Text, TokenizerInfo, Tokens, Version, Welcome
-from chairlift.server.openai.reply import check_model
 from chairlift.server.openai.requests import DetokenizeRequest, TokenizeRequest
 from chairlift.server.openai.turns import chat_turn, turn_tokens
 from chairlift.server.request_log.record import record_of
@@ -29,18 +28,18 @@ _CLASS = "PreTrainedTokenizerFast"  # the class of transformers that reads the s
 
 async def welcome(http: Request) -> Response:
     context = context_of(http)
-    return json_response(Welcome(f"chairlift {context.version}", context.names()))
+    return json_response(Welcome(f"chairlift {context.version}", await context.names(begin_cost(http))))
 
 
 async def models(http: Request) -> Response:
     context = context_of(http)
-    return json_response(ModelList(data=[_card(context, name) for name in context.names()]))
+    return json_response(ModelList(data=[_card(context, name) for name in await context.names(begin_cost(http))]))
 
 
 async def model(http: Request) -> Response:
     context = context_of(http)
     name = http.path_params["name"]
-    check_model(context, name)
+    await context.adapter(name, begin_cost(http))
     return json_response(_card(context, name))
 
 

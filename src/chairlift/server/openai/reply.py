@@ -3,10 +3,12 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 
@@ -16,7 +18,7 @@ from chairlift.core.score import ScoreList, TokenScore, best_samples
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.admission.gate import TimeLimit
 from chairlift.server.answer import Answer, Delta, start_all
-from chairlift.server.context import ServerContext, context_of
+from chairlift.server.context import context_of
 from chairlift.server.naming import NO_NAMES
 from chairlift.server.openai.objects import CachedTokens, ReasoningTokens, Usage
 from chairlift.server.openai.requests import ChatRequest, GenerationRequest
@@ -54,7 +56,6 @@ class Reply:
         self,
         http: Request,
         request: GenerationRequest,
-        prompts: Sequence[list[int]],
         params: SamplingParams,
         attributes: Attributes,
         time_left: TimeLimit,
@@ -65,12 +66,12 @@ class Reply:
         read_as: ReadAs | None = None,  # how the text of a chat answer is read
         names: Mapping[str, str] = NO_NAMES,
     ) -> None:
+        """To be told its prompts (`take`)."""
         context, record = context_of(http), record_of(http)
         self._record = record
         self.id = id_prefix + secrets.token_hex(16)
         self.created = int(time.time())
         self.model = request.model or context.model_names[0]
-        adapter = context.adapter(request.model)
         engine = context.client.info
         self.fingerprint = None if engine is None else engine.fingerprint
         self.request = request
@@ -81,32 +82,41 @@ class Reply:
         self.name = record.id
         # Tokens that never have text of their own; that of others is at most held back.
         self.silent_ids = context.tokenizer.special_ids if params.skip_special_tokens else frozenset()
-        self.answers = record.answers = [
-            Answer(
-                context,
-                record,
-                prompt,
-                params,
-                attributes=attributes,
-                key=key_of(http),
-                expires=time_left.expires,
-                default_tokens=default_tokens,
-                read_as=read_as,
-                names=names,
-                adapter=adapter,
-            )
-            for prompt in prompts
-        ]
+        self._find = partial(context.adapter, request.model, record.cost)
+        self.answers: list[Answer] = []
+        self._prompt_ids: dict[int, bytes] = {}  # by the answer's identity
+        self._answer = partial(
+            Answer,
+            context,
+            record,
+            params=params,
+            attributes=attributes,
+            key=key_of(http),
+            expires=time_left.expires,
+            default_tokens=default_tokens,
+            read_as=read_as,
+            names=names,
+        )
+
+    async def take(self, prompts: Iterable[list[int]]) -> "Reply":
+        """With an answer to each, all of them checked."""
+        adapter = await self._find()
+        for prompt in prompts:
+            self.answers.append(self._answer(prompt, adapter=adapter))
+            await self._record.cost.breathe()
+        self._record.answers = self.answers
+        return self
 
     async def collect(self) -> list[Choice]:
         """The n choices for the first prompt, complete, then those for the second, and so on."""
         scores = ScoreList if self.params.logprobs is not None or self.params.best_of else list
         collector = _Collector(len(self.answers), self.params.num_samples, scores)
-        start_all(self.answers, collector)
+        await start_all(self.answers, collector)
         await collector.done
         made = collector.made
         if self.params.best_of:
-            best = [best_samples([choice.scores for choice in samples], self.params.n) for samples in made]
+            scored = ([each.scores for each in samples if isinstance(each.scores, ScoreList)] for samples in made)
+            best = [best_samples(scores, self.params.n) for scores in scored]
             made = [[samples[i] for i in chosen] for samples, chosen in zip(made, best, strict=True)]
         if self.hides_output:
             made = [[Choice(finish="length") for _ in samples] for samples in made]
@@ -132,6 +142,12 @@ class Reply:
     def lead(self) -> dict[str, Any]:
         """The fields that name it."""
         return {"id": self.id, "created": self.created, "model": self.model, "system_fingerprint": self.fingerprint}
+
+    def prompt_ids(self, answer: Answer) -> bytes:
+        """As JSON, made once for all samples."""
+        if id(answer) not in self._prompt_ids:
+            self._prompt_ids[id(answer)] = msgspec.json.encode(answer.prompt)
+        return self._prompt_ids[id(answer)]
 
     def usage(self) -> Usage:
         num_prompt, num_cached, num_output = self._record.num_tokens()
@@ -159,8 +175,3 @@ class _Collector:
     def fail(self, error: Exception) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-
-
-def check_model(context: ServerContext, model: str | None) -> None:
-    """Raises `UnknownModel` where nothing of this name is served."""
-    context.adapter(model)

@@ -1,10 +1,11 @@
 """A whole answer as JSON, in pieces.
 
-Always: other requests run between two large pieces, while they are made and while they are sent. A piece that several
-choices share is in memory once, and of an answer beyond `_KEPT` bytes no more is made than its client reads.
+Always: other requests run between pieces that take long, while they are made and while they are sent. A piece that
+several choices share is in memory once, and of an answer beyond `_KEPT` bytes no more is made than its client reads.
 """
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
@@ -13,21 +14,22 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 _LARGE, _KEPT = 65_536, 4_194_304  # bytes
+_PIECE_S = 0.02
 _CHOICES, _NO_LOGPROBS = b'"choices":[', b'"logprobs":null'
 _encode = msgspec.json.Encoder().encode
 
 
 async def whole_response(pieces: Iterable[bytes]) -> Response:
-    waiting, made, size, num_bytes = iter(pieces), list[bytes](), 0, 0
+    waiting, made, num_bytes = iter(pieces), list[bytes](), 0
+    until = time.monotonic() + _PIECE_S
     for piece in waiting:
         made.append(piece)
-        size += len(piece)
         num_bytes += len(piece)
         if num_bytes > _KEPT:
             return _Pieces(chain(made, waiting))
-        if size >= _LARGE:
-            size = 0
+        if time.monotonic() > until:
             await asyncio.sleep(0)
+            until = time.monotonic() + _PIECE_S
     return _Pieces(made, num_bytes)
 
 

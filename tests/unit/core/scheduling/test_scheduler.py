@@ -122,6 +122,12 @@ def test_a_pending_fork_can_be_aborted() -> None:
     assert sorted(world.outputs()) == [1, 3]
 
 
+def test_samples_that_wait_for_their_prompt_hold_it_once() -> None:
+    scheduler = Scheduler(ROOMY, Fcfs())
+    scheduler.add(make_samples(1, range(30), 3, 8), 0.0)
+    assert len({id(progress.tokens) for progress in scheduler.live.values()}) == 1
+
+
 def test_the_next_step_is_planned_before_the_tokens_of_the_last_are_known() -> None:
     world = run(ROOMY, (make_request(1, range(3), 4),), depth=2)
     chunk = world.runner.plans[1].chunks[0]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.params import SamplingParams
+from chairlift.core.score import TokenScore
 from chairlift.live.wire import generation as kept
 from chairlift.live.wire.generation import Generation, TooSlow
 from chairlift.live.wire.messages import Output
@@ -41,7 +42,7 @@ def generation(wire: Wire, key: int, reader: Reader) -> Generation:
 
 
 def test_a_request_beyond_the_bound_of_held_outputs_is_ended_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MAX_HELD", 3)
+    monkeypatch.setattr(kept, "MAX_HELD", 130)  # bytes: three small outputs
     wire, slow, slower = Wire(), Reader(), Reader()
     first, second = generation(wire, 1, slow), generation(wire, 2, slower)
     for each in (first, second):
@@ -51,10 +52,25 @@ def test_a_request_beyond_the_bound_of_held_outputs_is_ended_alone(monkeypatch: 
         second.put(Output(2, 0, token))
     assert (slow.error, type(slower.error)) == (None, TooSlow)
     assert wire.aborted == [2]
-    assert wire.num_held == 2
+    assert 0 < wire.num_held < 130
     first.release()
     assert slow.tokens == [5, 6]
     assert wire.num_held == 0
+
+
+def test_what_was_kept_is_handed_out_in_pieces_and_scores_take_little_room() -> None:
+    wire, slow = Wire(), Reader()
+    kept = generation(wire, 1, slow)
+    kept.hold()
+    score = TokenScore(7, 1.5, -0.25, 1, tuple((i, -i / 7) for i in range(100)))
+    for token in (5, 6):
+        kept.put(Output(1, 0, token, score=score))
+    assert wire.num_held < 2 * 100 * 16
+    assert not kept.release(until=0.0)
+    kept.put(Output(1, 0, 7))  # behind what is left
+    assert slow.tokens == [5]
+    assert kept.release()
+    assert slow.tokens == [5, 6, 7]
 
 
 def test_what_was_kept_for_a_client_that_left_is_not_counted_any_more() -> None:

@@ -10,6 +10,7 @@ from chairlift.core.plan import StepResult
 from chairlift.core.policies.mlfq import Mlfq
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import FinishReason
+from chairlift.core.score import ScoreList
 from chairlift.core.structured import NO_FURTHER
 from chairlift.live.wire.messages import Abort, Output
 from chairlift.live.wire.switchboard import Switchboard
@@ -166,7 +167,7 @@ def test_the_prompt_is_scored_once_and_before_the_first_token() -> None:
     outputs = drain(switchboard)[HERE]
     scored = [i for i, o in enumerate(outputs) if o.prompt_scores is not None]
     assert scored == [0] and outputs[0].sample == 0 and outputs[0].token is None
-    assert [score.token for score in outputs[0].prompt_scores or ()] == PROMPT[1:]
+    assert [score.token for score in ScoreList.of(outputs[0].prompt_scores)] == PROMPT[1:]
     assert all(o.score is not None and o.score.token == o.token for o in outputs[1:])
 
 

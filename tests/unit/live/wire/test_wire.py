@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
+import zmq
 
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.live.wire.client import EngineClient
+from chairlift.live.wire.link import Link
+from chairlift.live.wire.messages import Output, Step
 from fakes import ledger_process
 from fakes.heard import Heard, connected
 from fakes.ledger import expected
@@ -110,6 +114,25 @@ class TestLiveEngine:
                 await asyncio.sleep(0.5)
                 taken.append(sum(process.cpu_times()[:2]))
         assert min(after - before for before, after in pairwise(taken)) <= 0.01
+
+
+async def test_others_run_between_the_parts_of_a_large_step(tmp_path: Path) -> None:
+    address, encode = f"ipc://{tmp_path}/engine", msgspec.msgpack.Encoder().encode
+    steps, seen = list[Step](), set[int]()
+    engine = zmq.Context.instance().socket(zmq.ROUTER)
+    engine.bind(address)
+    link = asyncio.ensure_future(Link(address, "front", steps.append, lambda: None).run())  # type: ignore[arg-type]
+    await until(lambda: engine.poll(0))
+    name, _ = engine.recv_multipart()
+    outputs = [Output(1, sample, None, error="x" * 2_000) for sample in range(100)]
+    engine.send_multipart([name, encode(Step(outputs, 3, 4))])
+    while sum(len(step.outputs) for step in steps) < 100:
+        seen.add(sum(len(step.outputs) for step in steps))
+        await asyncio.sleep(0)
+    assert len(seen) > 10
+    assert [output for step in steps for output in step.outputs] == outputs
+    link.cancel()
+    engine.close(0)
 
 
 async def test_before_the_engine_is_there_requests_are_refused_at_once(tmp_path: Path) -> None:

@@ -177,9 +177,9 @@ async def test_unread_tokens_are_charged_too(charged: list[int]) -> None:
     answer = Answer(world.context, record, [1, 2], params, key=key)
     world.client.script = lambda prompt, sample: [1] * 200
     reader = Unread()
-    start_all([answer], reader)
+    await start_all([answer], reader)
     answer.hold()
-    while world.client.num_held < 200:
+    while answer._num_computed() < 200:
         await asyncio.sleep(0)
     answer.close()
     assert reader.num_heard == 0
@@ -194,7 +194,8 @@ GRAMMAR = "start: A\nA: " + "B " * 1100 + '\nB: "a"?'
     [
         ({"prompt": 5}, 0),
         ({"prompt": [1, 2], "n": 1000}, 0),
-        ({"prompt": "Hello", "guided_grammar": GRAMMAR}, len(GRAMMAR) // 4),
+        ({"prompt": "Hello", "guided_grammar": GRAMMAR}, len(GRAMMAR) // 4 + len(GRAMMAR) // 1024),
+        ({"prompt": 5, "user": "a" * 10_000}, 9),
         ({"prompt": [1, 2], "n": 8, "max_tokens": 10_000, "logprobs": 100}, 0),
         ({"prompt": "Hello", "max_tokens": 10_000}, 1),
         ({"prompt": "Hello", "logit_bias": {"99999": 1}}, 1),
@@ -215,7 +216,23 @@ async def test_shapes_and_scores_are_charged_for_with_the_tokens(charged: list[i
         body = {"prompt": [1, 2], "guided_regex": "[a-c]{32,64}", "max_tokens": 80, "logprobs": 3}
         answer = await http.post("/v1/completions", json=body, headers=bearer(ALICE))
     num_output = answer.json()["usage"]["completion_tokens"]
-    assert charged == [2 + len("[a-c]{32,64}") // 4, num_output + num_output * 4 // 16]
+    assert charged == [2 + len("[a-c]{32,64}") // 4, num_output + num_output * 4 // 32]
+
+
+async def test_scored_tokens_of_a_prompt_are_charged_for_with_their_scores(charged: list[int]) -> None:
+    async with HttpWorld(api_key=ALICE).http() as http:
+        body = {"prompt": [1] * 32, "echo": True, "logprobs": 7, "max_tokens": 1}
+        assert (await http.post("/v1/completions", json=body, headers=bearer(ALICE))).status_code == 200
+    assert charged == [32 + 32 + 32 * 8 // 32, 1]
+
+
+async def test_a_shape_that_the_engine_gives_up_on_is_charged_for(charged: list[int]) -> None:
+    world = HttpWorld(api_key=ALICE)
+    world.client.refusal = ("structured_outputs", "too dear")
+    async with world.http() as http:
+        body = {"prompt": [1, 2], "guided_regex": "[ab]", "n": 3}
+        assert (await http.post("/v1/completions", json=body, headers=bearer(ALICE))).status_code == 400
+    assert charged == [3, 1024]
 
 
 async def test_what_a_key_cannot_pay_for_counts_as_a_request(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """POST /v1/responses."""
 
+from collections.abc import Iterator
 from functools import partial
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,7 +11,7 @@ from chairlift.server.context import context_of
 from chairlift.server.openai.chat_reply import chat_reply
 from chairlift.server.openai.exchange import read_request, respond
 from chairlift.server.openai.reply import Choice, Reply
-from chairlift.server.openai.responses.events import ResponseEvents, whole_output
+from chairlift.server.openai.responses.events import ResponseEvents, whole_pieces
 from chairlift.server.openai.responses.request import ResponseRequest
 from chairlift.server.openai.responses.response import Echo
 from chairlift.server.openai.responses.translate import translate
@@ -26,9 +26,9 @@ async def responses(http: Request) -> Response:
     reply = await chat_reply(http, translated.chat, time_left, "resp_", names=translated.names, tells_again=True)
     del translated
 
-    def complete(reply: Reply, choices: list[Choice]) -> list[bytes]:
+    def complete(reply: Reply, choices: list[Choice]) -> Iterator[bytes]:
         [choice] = choices
-        return [msgspec.json.encode(echo.ended(reply, whole_output(reply, tokenizer, echo, choice), choice.finish))]
+        return whole_pieces(reply, tokenizer, echo, choice)
 
     return await respond(http, reply, partial(ResponseEvents, tokenizer=tokenizer, echo=echo), complete)
 
