@@ -128,7 +128,7 @@ class DyingWorld:
         for client in self.clients:
             client.said.clear()
             client.link._hear(
-                Ready(info_of(switchboard), left.keys.get(client.name, []), left.is_alone, left.was_killed)
+                Ready(info_of(switchboard), left.keys.get(client.name, []), left.is_alone, left.was_killed), 0
             )
         self._listen(quarantine)
         while quarantine.has_work:

@@ -36,7 +36,7 @@ def test_the_first_test_that_fails_catches_a_mutant_and_the_copy_is_as_before(tm
 def test_a_mutant_of_the_core_meets_all_of_make_near_and_others_their_mirror() -> None:
     site = sites_of("src/chairlift/core/memory/pool.py", SOURCE)[0]
     stages = near_stages(Mutant("1", "core", site), ROOT)
-    mirror = "tests/unit/core/scheduling"
+    mirror = "tests/unit/core/memory"
     assert [stage.tests for stage in stages] == [
         (mirror,),
         ("tests/property", "tests/golden", "tests/unit/core", f"--ignore={mirror}"),

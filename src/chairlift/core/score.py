@@ -36,6 +36,9 @@ class ScoreList(Sequence[TokenScore | None]):
         self._ends: Any = array("q")
         self.extend(scores)
 
+    def __repr__(self) -> str:
+        return f"ScoreList({list(self)})"
+
     @classmethod
     def of(cls, packed: PackedScores) -> "ScoreList":
         """To be read alone: it shares their memory."""

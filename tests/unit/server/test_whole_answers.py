@@ -109,6 +109,14 @@ async def test_more_than_a_body_may_send_with_all_its_prompts_is_refused(monkeyp
             assert (response.status_code, field in response.text) == (status, status == 400)
 
 
+async def test_more_ids_of_prompts_than_a_body_may_be_told_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "MAX_SHOWN_IDS", 20)
+    for n, asked, status in ((2, True, 200), (3, True, 400), (3, False, 200)):
+        body = {"prompt": [5] * 10, "n": n, "max_tokens": 1, "return_token_ids": asked}
+        response = await HttpWorld("123").post("/v1/completions", body)
+        assert (response.status_code, "10 prompt tokens x 3 choices" in response.text) == (status, status == 400)
+
+
 async def test_a_long_answer_is_made_as_its_client_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"prompt": PROMPTS, "n": 3, "logprobs": 5, "echo": True}
     world = HttpWorld()

@@ -155,16 +155,17 @@ typedef struct {
     float *sums;
 } quant_tile;
 
-/* The scales and mins of a group; halves: to floats. */
-INLINE void unpack_group(const quant_matrix *w, const uint8_t *from, float *d, float *m,
-                         void (*const halves)(const uint8_t *, float *)) {
-    if (w->scale_bytes == 2)
-        halves(from, d);
-    else
-        memcpy(d, from, PANEL * sizeof(float));
-    if (w->has_zeros) halves(from + PANEL * w->scale_bytes, m);
-    for (int r = 0; r < PANEL; r++) m[r] = d[r] * -(w->has_zeros ? m[r] : w->zero);
-}
+/* The scales and mins of a group. halves: to floats; a macro, as no compiler inlines through a pointer at -O0. */
+#define UNPACK_GROUP(w, from, d, m, halves)                                          \
+    do {                                                                             \
+        if ((w)->scale_bytes == 2)                                                   \
+            halves(from, d);                                                         \
+        else                                                                         \
+            memcpy(d, from, PANEL * sizeof(float));                                  \
+        if ((w)->has_zeros) halves((from) + PANEL * (w)->scale_bytes, m);            \
+        for (int r = 0; r < PANEL; r++)                                              \
+            (m)[r] = (d)[r] * -((w)->has_zeros ? (m)[r] : (w)->zero);                \
+    } while (0)
 
 /* Mins of signed quants are added apart. */
 static inline int needs_mins(const quant_matrix *w) { return w->has_zeros || w->zero != 0.0f; }

@@ -195,7 +195,7 @@ DOTPROD INLINE int one_of_groups(const quant_tile *t, const int type) {
     group.scales = (const uint8_t *)d, group.supers = (const uint8_t *)m;
     for (int64_t left = t->blocks; left > 0; left -= group.blocks) {
         group.blocks = left < w->group ? left : w->group;
-        unpack_group(w, own, d, m, halves_neon);
+        UNPACK_GROUP(w, own, d, m, halves_neon);
         (type == W4 ? one_group_w4 : one_group_w8)(&group);
         own += group_bytes(w->scale_bytes, w->has_zeros);
         group.q += group.blocks * BLOCK_ITEMS * QUANT_FORMS[type].bits / 8;

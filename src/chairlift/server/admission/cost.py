@@ -26,6 +26,7 @@ MAX_REPEATED = 8_388_608  # prompts x characters of a shape, or x tokens that ar
 MAX_SCORES = 4_194_304  # samples x tokens x (1 + logprobs): 50 MiB as they are kept
 MAX_TOLD_SCORES = 262_144  # where the end of a stream tells them all again: 64 MiB as objects
 MAX_PROMPT_SCORES = 4_194_304  # prompt tokens x n x (1 + prompt_logprobs); some 280 MiB of JSON
+MAX_SHOWN_IDS = 8_388_608  # prompt tokens x n, where their ids are answered: some 40 MiB of JSON
 MAX_INPUTS = 2048  # texts for vectors and scores
 MAX_PAIR_TOKENS = 4_194_304  # of pairs: a query counts for each of its documents
 MAX_TOKENS = 262_144  # of a text to tokenize or detokenize; more if the context holds more
@@ -126,6 +127,12 @@ def check_prompt_scores(num_tokens: int, num_shown: int, params: SamplingParams)
             f"must ask for at most {MAX_PROMPT_SCORES} scores of prompts in all, got {num}: {num_tokens} prompt tokens "
             f"x {num_shown} choices (n) x {params.prompt_logprobs + 1} (1 + prompt_logprobs, or logprobs with echo)",
         )
+
+
+def check_shown_ids(num_tokens: int, num_shown: int) -> None:
+    if num_tokens * num_shown > MAX_SHOWN_IDS:
+        count = f"{num_tokens} prompt tokens x {num_shown} choices (n)"
+        raise InvalidRequest("return_token_ids", f"must ask for at most {MAX_SHOWN_IDS} ids of prompts, got {count}")
 
 
 def most_scored(num_prompts: int, params: SamplingParams, tells_again: bool = False) -> int | None:

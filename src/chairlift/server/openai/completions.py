@@ -16,6 +16,7 @@ from chairlift.server.admission.cost import (
     check_prompt_scores,
     check_repeated,
     check_samples,
+    check_shown_ids,
     most_scored,
 )
 from chairlift.server.admission.gate import enter
@@ -55,7 +56,10 @@ async def completions(http: Request) -> Response:
     check_samples(len(prompts), params)
     with naming_shape(request):
         check_repeated(len(prompts), params)
-    check_prompt_scores(sum(map(len, prompts)), params.n, params)
+    num_tokens = sum(map(len, prompts))
+    check_prompt_scores(num_tokens, params.n, params)
+    if request.return_token_ids:
+        check_shown_ids(num_tokens, params.n)
     most_scored(len(prompts), params)
     reply = Reply(
         http,

@@ -47,16 +47,16 @@ def test_a_released_prefix_is_found_again() -> None:
     first = pool.publish(a, ROOT, packed((1, 2)))
     second = pool.publish(b, first, packed((3, 4)))
     pool.release([a, b])
-    assert pool.find(ROOT, packed([1, 2, 3, 4, 5]), 5) == ([a, b], second, ())
-    assert pool.find(ROOT, packed([1, 2, 3, 4]), 3) == ([a], first, ())
-    assert pool.find(ROOT, packed([1, 2, 9, 9]), 4) == ([a], first, ())
+    assert pool.find(ROOT, packed([1, 2, 3, 4, 5]), 5)[:3] == ([a, b], second, ())
+    assert pool.find(ROOT, packed([1, 2, 3, 4]), 3)[:3] == ([a], first, ())
+    assert pool.find(ROOT, packed([1, 2, 9, 9]), 4)[:3] == ([a], first, ())
 
 
 def test_the_same_tokens_after_another_prefix_are_not_a_hit() -> None:
     pool = BlockPool(4, 2)
     a, b = pool.take(2)
     pool.publish(b, pool.publish(a, ROOT, packed((1, 2))), packed((3, 4)))
-    assert pool.find(ROOT, packed([3, 4, 3, 4]), 4) == ([], ROOT, ())
+    assert pool.find(ROOT, packed([3, 4, 3, 4]), 4)[:3] == ([], ROOT, ())
 
 
 def test_other_salts_do_not_see_a_prefix() -> None:
@@ -115,7 +115,7 @@ def test_a_block_indexed_under_a_forgotten_prefix_keeps_its_first_name() -> None
 
 def test_without_an_index_nothing_is_found() -> None:
     pool = BlockPool(2, 1, has_prefix_index=False)
-    assert pool.find(ROOT, packed([1]), 1) == ([], ROOT, ())
+    assert pool.find(ROOT, packed([1]), 1)[:3] == ([], ROOT, ())
 
 
 def test_forgetting_leaves_the_prefixes_that_tables_list() -> None:
