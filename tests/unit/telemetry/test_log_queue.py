@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -68,10 +67,8 @@ def test_a_full_disk_counts_lines_as_dropped() -> None:
 
 
 def test_a_process_whose_log_is_not_read_goes_on_and_ends(pipe: tuple[int, int]) -> None:
-    began = time.monotonic()
-    done = subprocess.run(
+    done = subprocess.run(  # within its time, or it raises
         [sys.executable, "-c", _PROCESS], stdout=subprocess.PIPE, stderr=pipe[1], text=True, timeout=HANG_S
     )
     assert done.returncode == 0
     assert int(done.stdout) > 2000
-    assert time.monotonic() - began < HANG_S
