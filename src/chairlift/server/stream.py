@@ -14,11 +14,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from chairlift.server.admission.cost import PIECE_S
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.sockets.connection import Connection, connection_of
 
 _LARGE = 65_536  # bytes, which do not wait for others: the client may be full
-_PIECE_S = 0.02
 Header = tuple[bytes, bytes]
 
 
@@ -136,7 +136,7 @@ class ByteStream(Response):
 
     def release(self) -> None:
         """Others run between the pieces of what was held for long."""
-        until = time.monotonic() + _PIECE_S
+        until = time.monotonic() + PIECE_S
         if self._is_over or not self._write_pieces(until):
             return
         for answer in self._answers:

@@ -153,7 +153,7 @@ async def test_no_more_scores_of_an_echoed_prompt_are_made_than_the_client_reads
 async def test_answers_to_prompts_submitted_after_the_first_output_are_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cost, "_PIECE_S", 0.0)
+    monkeypatch.setattr(cost, "PIECE_S", 0.0)
     transport = connect(HttpWorld(LONG))
     more = b'"echo": true, "logprobs": 1, "max_tokens": 2, "stream": true'
     ask(transport, "/v1/completions", b'{"prompt": [%b[5]], %b}' % (b"[5], " * 19, more))
@@ -161,7 +161,7 @@ async def test_answers_to_prompts_submitted_after_the_first_output_are_complete(
 
 
 async def test_the_rest_of_a_body_is_not_submitted_once_its_client_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "_PIECE_S", 0.0)
+    monkeypatch.setattr(cost, "PIECE_S", 0.0)
     world = HttpWorld(LONG)
     transport = connect(world)
     ask(transport, "/v1/completions", b'{"prompt": [%b[5]], "stream": true}' % (b"[5], " * 99))

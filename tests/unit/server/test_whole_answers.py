@@ -142,7 +142,7 @@ async def test_other_requests_run_between_two_large_pieces(monkeypatch: pytest.M
             yield made[-1]
 
     made: list[bytes] = []
-    monkeypatch.setattr(whole, "_PIECE_S", 0.0)
+    monkeypatch.setattr(whole, "PIECE_S", 0.0)
     task = asyncio.ensure_future(another())
     await whole_response(pieces())
     is_over.set()

@@ -35,7 +35,7 @@ MAX_TOOL_CHARACTERS = 2**20  # of the parameters of all tools that may be called
 _SHAPE_CHARACTERS, _SCORES, _REFUSED_BYTES = 4, 32, 1024  # that count as a token
 GIVEN_UP_TOKENS = 1024  # what an answer counts as beside its tokens, whose shape the engine cannot or will not follow
 _UNCHARGED = (429, 503)  # refused for what the server lacks
-_PIECE_S = 0.02  # of work in the event loop
+PIECE_S = 0.02  # of work in the event loop
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Cost:
     async def breathe(self) -> None:
         """To be called between parts of long work, which it makes pieces of: others run between two. Raises where
         nobody waits for the work any more."""
-        if self.turn is None or time.monotonic() < self._since + _PIECE_S:
+        if self.turn is None or time.monotonic() < self._since + PIECE_S:
             return
         async with self.turn:
             await asyncio.sleep(0)

@@ -13,15 +13,16 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from chairlift.server.admission.cost import PIECE_S
+
 _LARGE, _KEPT = 65_536, 4_194_304  # bytes
-_PIECE_S = 0.02
 _CHOICES, _NO_LOGPROBS = b'"choices":[', b'"logprobs":null'
 _encode = msgspec.json.Encoder().encode
 
 
 async def whole_response(pieces: Iterable[bytes]) -> Response:
     waiting, made, num_bytes = iter(pieces), list[bytes](), 0
-    until = time.monotonic() + _PIECE_S
+    until = time.monotonic() + PIECE_S
     for piece in waiting:
         made.append(piece)
         num_bytes += len(piece)
@@ -29,7 +30,7 @@ async def whole_response(pieces: Iterable[bytes]) -> Response:
             return _Pieces(chain(made, waiting))
         if time.monotonic() > until:
             await asyncio.sleep(0)
-            until = time.monotonic() + _PIECE_S
+            until = time.monotonic() + PIECE_S
     return _Pieces(made, num_bytes)
 
 
