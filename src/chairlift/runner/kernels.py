@@ -1,8 +1,12 @@
 """The choice of kernels: torch's anywhere, native ones on a CPU, Triton's on a GPU."""
 
+import os
+import shutil
+import sysconfig
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +18,6 @@ from chairlift.models.spec import ModelConfig
 from chairlift.runner.adapters.model import AdaptedModel, HostSlots, adapted
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.attention.flashinfer import FlashKernels, why_not_flashinfer
-from chairlift.runner.cuda.start.compiler import why_not_triton_compiles
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine import hardware
@@ -27,6 +30,7 @@ from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import WeightFormat
 
 _FAST = {"cpu": "native", "cuda": "triton"}  # by device; others have torch's operations alone
+_COMPILERS = ("gcc", "clang")  # those that Triton looks for
 _OLDEST = (8, 0)  # GPUs that our kernels run on
 _TRITON_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -65,6 +69,16 @@ def why_missing(kernels: str) -> str:
         return why_not_native()
     if kernels == "triton":
         return why_not_triton_compiles() if find_spec("triton") else "need triton, which is not installed"
+    return ""
+
+
+def why_not_triton_compiles() -> str:
+    """What Triton needs beside itself: when it first meets a GPU it compiles a small library in C."""
+    if "CC" not in os.environ and not any(map(shutil.which, _COMPILERS)):
+        return "need a C compiler, and there is none; install gcc"
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    if not headers.exists():
+        return f"need the headers of this Python, and there is no {headers}; install them (python3-dev, say)"
     return ""
 
 

@@ -73,3 +73,8 @@ def test_serving_imports_none_of_them() -> None:
     names = sorted({module.partition(".")[0] for modules in EXTRAS.values() for module in modules})
     code = f"import sys, {modules}; print([name for name in {names} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_a_server_on_a_cpu_needs_no_triton() -> None:
+    program = "import sys; sys.modules['triton'] = None; import chairlift.build, chairlift.runner.start.load"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -3,20 +3,14 @@
 It reads an order from its input: the GPU that kernels are for, and each kernel as Triton's own words for a launch
 (`specialization_data`). Later launches find them in the cache. Kernels that other processes compile at the same time do
 no harm: the cache takes whole files only.
-
-What Triton needs beside itself: when it first meets a GPU it compiles a small library in C.
 """
 
 import json
 import multiprocessing
-import os
-import shutil
 import sys
-import sysconfig
 from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from triton.backends.compiler import GPUTarget
@@ -24,18 +18,6 @@ from triton.runtime import driver
 from triton.runtime.cache import triton_key
 
 from chairlift.config.processors import num_processors
-
-_COMPILERS = ("gcc", "clang")  # those that Triton looks for
-
-
-def why_not_triton_compiles() -> str:
-    """Why not, and the way out, in words that follow "they"; empty where it does."""
-    if "CC" not in os.environ and not any(map(shutil.which, _COMPILERS)):
-        return "need a C compiler, and there is none; install gcc"
-    headers = Path(sysconfig.get_path("include")) / "Python.h"
-    if not headers.exists():
-        return f"need the headers of this Python, and there is no {headers}; install them (python3-dev, say)"
-    return ""
 
 
 class DriverStub:

@@ -12,8 +12,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.source import load_model_config, locate
 from chairlift.runner import kernels
-from chairlift.runner.cuda.start.compiler import why_not_triton_compiles
-from chairlift.runner.kernels import pick_kernels
+from chairlift.runner.kernels import pick_kernels, why_not_triton_compiles
 from chairlift.runner.machine import hardware
 from chairlift.runner.start.load import load_runner
 from fakes.tiny_model import write_tiny_model
