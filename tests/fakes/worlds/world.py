@@ -108,8 +108,8 @@ class World:
 
     def check_end(self) -> None:
         for scheduler in (self.scheduler, *self.others):
-            scheduler.tables.begin()
             assert scheduler.pool.num_free == self.limits.num_blocks, "blocks leaked"
+            scheduler.tables.begin()
             host = scheduler.tables.host
             assert host.num_free == host.num_blocks, "host blocks leaked"
         assert self.may_fail or not any(isinstance(event, RuleFailed) for event in self.events), "a rule failed"

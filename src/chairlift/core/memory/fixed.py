@@ -48,12 +48,14 @@ class FixedTables(KindTables):
 
     @property
     def is_settled(self) -> bool:
-        return not self._sources
+        return True
 
-    def settle(self, has_copied: bool) -> None:
-        if has_copied:
-            self.pool.release(self._sources)
-            self._sources = []
+    def settle(self) -> None:
+        """Nothing: what was copied is released with the plan that copies it."""
+
+    def sealed(self) -> None:
+        self.pool.release(self._sources)
+        self._sources = []
 
     def _live(self, pages: list[BlockId], num_tokens: int) -> list[BlockId]:
         """The pages that the token after these sees."""

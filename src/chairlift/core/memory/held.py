@@ -37,8 +37,12 @@ class KindTables(ABC):
         """Whether `settle` has nothing to do."""
 
     @abstractmethod
-    def settle(self, has_copied: bool) -> None:
-        """Before a plan: what the last one read and no other will is released. has_copied: its copies were in it."""
+    def settle(self) -> None:
+        """Before a plan: what no coming one reads is released."""
+
+    @abstractmethod
+    def sealed(self) -> None:
+        """The plan under construction is complete: what it alone reads is released."""
 
     @abstractmethod
     def num_needed(self, progress: Progress, found: Prefix, num_all: int) -> int:

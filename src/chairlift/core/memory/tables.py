@@ -55,7 +55,7 @@ class Tables:
     def begin(self) -> None:
         """Start a new plan."""
         for kind in self.kinds:
-            kind.settle(has_copied=not self.copies)
+            kind.settle()
         if self._leaving and not self.swap_ins:
             self.host.release(self._leaving)
             self._leaving = []
@@ -73,6 +73,8 @@ class Tables:
         self.swap_outs, self.swap_ins, self.copies, self.new_tables = [], [], [], []
         self.step += 1
         checkpoints = tuple(chain(*(kind.checkpoints(chunks) for kind in self.kinds)))
+        for kind in self.kinds:
+            kind.sealed()
         return StepPlan(
             step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables, checkpoints
         )

@@ -25,12 +25,15 @@ class WindowTables(KindTables):
     def is_settled(self) -> bool:
         return not self._advanced
 
-    def settle(self, has_copied: bool) -> None:
+    def settle(self) -> None:
         if self._advanced:
             for progress in self._advanced:
                 if progress.held:
                     self.let_go(progress, progress.num_computed)
             self._advanced = []
+
+    def sealed(self) -> None:
+        """Nothing: windows are never copied from."""
 
     def let_go(self, progress: Progress, start: int) -> None:
         held, num_behind = self.of(progress), self._window.num_behind(start)
