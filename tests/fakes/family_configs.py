@@ -36,7 +36,7 @@ def declared() -> ModelConfig:
     attention = replace(first.attention, window=37, cap=0.5, scale=0.3)
     feed_forward = FeedForwardSpec(width=120, activation="gelu_tanh")
     second = replace(
-        first, attention=attention, feed_forward=feed_forward, has_norm_after=True, residual_factor=0.22
+        first, mixer=attention, feed_forward=feed_forward, has_norm_after=True, residual_factor=0.22
     )  # fmt: skip
     names = replace(HF_NAMES, after_attention="attention_norm", after_feed_forward="mlp_norm", norm_offset=1.0)
     return replace(plain, layers=(first, second), names=names, embedding_factor=9.8, logit_cap=2.0)

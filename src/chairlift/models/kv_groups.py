@@ -43,16 +43,16 @@ class KvGroups:
 def kv_groups(config: ModelConfig, can_group: bool = True) -> KvGroups:
     """One group, in which every layer keeps all tokens, unless some layers have a window and others have none, all
     with the same window and the same shape of keys and values; and where transformers runs the model."""
-    heads = [layer.attention for layer in config.layers]
-    windows = {spec.window for spec in heads}
-    shapes = {(spec.num_kv_heads, spec.head_dim) for spec in heads}
+    mixers = [layer.mixer for layer in config.layers]
+    windows = {mixer.reach for mixer in mixers}
+    shapes = {mixer.rows for mixer in mixers}
     window = max(windows, default=0)
     if not can_group or config.fallback is not None or windows != {0, window} or window == 0 or len(shapes) > 1:
         return KvGroups((0,) * config.num_layers, tuple(range(config.num_layers)))
-    num_full = sum(not spec.window for spec in heads)
+    num_full = sum(not mixer.reach for mixer in mixers)
     groups, places, counts = [], [], [0, 0]  # layers so far, without a window and with
-    for spec in heads:
-        has_window = spec.window > 0
+    for mixer in mixers:
+        has_window = mixer.reach > 0
         index = counts[has_window]
         groups.append((1 + index // num_full) * has_window)
         places.append(index % num_full)

@@ -39,7 +39,7 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
     """The named kernels, or the fastest that can do this; named ones that cannot are refused."""
     if name == "torch":
         return name
-    head_dims = sorted({layer.attention.head_dim for layer in config.layers}) if config else [64]
+    head_dims = sorted({spec.head_dim for spec in config.attentions}) if config else [64]
     if device.type == "cuda" and (found := hardware.capability(device)) < _OLDEST:
         raise InvalidConfig(
             f"kernels {name}: this GPU has compute capability {found[0]}.{found[1]} and our kernels are for 8.0 "
@@ -186,15 +186,15 @@ def make_runner(
     if kernels == "native":
         from chairlift.runner.native.adapters import NativeSlots
         from chairlift.runner.native.ops import NativeOps
-        from chairlift.runner.native.tape import TapedDecoder
+        from chairlift.runner.native.tape import taped_decoder
 
         assert isinstance(model.ops, NativeOps)
         if isinstance(model, Decoder):
             calls = model.ops.calls
-            taped = partial(TapedDecoder, calls=calls)
+            taped = partial(taped_decoder, calls=calls)
             if adapters is None:
                 return TorchRunner(taped(model), kv, device, matchers)
-            own = NativeSlots(adapters, limits.num_adapter_slots, len(model.layers), limits.max_step_tokens, calls)
+            own = NativeSlots(adapters, limits.num_adapter_slots, model.config, limits.max_step_tokens, calls)
             return TorchRunner(AdaptedModel(taped(model), taped(adapted(model, own)), own), kv, device, matchers, own)
     if adapters is None:
         return TorchRunner(model, kv, device, matchers)

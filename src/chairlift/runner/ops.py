@@ -6,7 +6,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, dtype
 
-from chairlift.models.spec import AttentionSpec, ExpertsSpec, FeedForwardSpec
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import ExpertsSpec, FeedForwardSpec
+from chairlift.runner.mixers.mixer import State
 from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.source import Stored
 
@@ -72,6 +74,11 @@ class Attention:
     eps: float
     query_factors: Tensor | None = None  # float32 [max_len]: of queries, by position
     sinks: Tensor | None = None  # float32 [heads]
+
+    def mix(self, ops: "Ops", x: Tensor, weights: Mapping[str, Weight], state: State, batch: Batch) -> Tensor:
+        """As a `Mixer`."""
+        keys, values = state
+        return ops.attend(weights["qkv"].linear(x), self, keys, values, batch)
 
 
 class ExpertWeight(Protocol):

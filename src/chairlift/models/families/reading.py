@@ -12,7 +12,8 @@ from typing import Any
 from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.families.rope import THETA, WHOLE, Turning, read_rotation
-from chairlift.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation, SamplingDefaults
+from chairlift.models.mixers.attention import AttentionSpec, Rotation
+from chairlift.models.spec import FeedForwardSpec, LayerSpec, ModelConfig, SamplingDefaults
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 
@@ -97,7 +98,7 @@ def read_model(
         vocab_size=config.size("vocab_size"),
         max_model_len=config.size("max_position_embeddings", max_len),
         layers=tuple(
-            LayerSpec(attention=attention, feed_forward=feed_forward, has_norm_after=has_norm_after)
+            LayerSpec(mixer=attention, feed_forward=feed_forward, has_norm_after=has_norm_after)
             for attention in attentions
         ),
         rms_norm_eps=config.positive(eps_key, eps),
@@ -112,7 +113,7 @@ def with_layers(model: ModelConfig, **changes: Any) -> ModelConfig:
 
 def with_attention(model: ModelConfig, **changes: Any) -> ModelConfig:
     """With the same fields of every layer's attention replaced."""
-    layers = (replace(layer, attention=replace(layer.attention, **changes)) for layer in model.layers)
+    layers = (replace(layer, mixer=replace(layer.attention, **changes)) for layer in model.layers)
     return replace(model, layers=tuple(layers))
 
 
@@ -131,7 +132,7 @@ def with_pattern(
         size = metadata.size(key, size)
         sliding = all_but_last(size, count)
     layers = (
-        replace(layer, attention=local if has_window else full)
+        replace(layer, mixer=local if has_window else full)
         for layer, has_window in zip(model.layers, sliding, strict=True)
     )
     return replace(model, layers=tuple(layers))

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chairlift.models.spec import CLAMP, STEEPNESS, AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import CLAMP, STEEPNESS
 from chairlift.runner.kv_cache import store
 from chairlift.runner.machine.instructions import architecture
 from chairlift.runner.ops import (

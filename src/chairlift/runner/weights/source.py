@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.parts import HeadOrder, Part
 from chairlift.models.shards import Cut
-from chairlift.models.tensors import HeadOrder, Part
 
 
 def in_order(tensor: Tensor, order: HeadOrder | None) -> Tensor:
