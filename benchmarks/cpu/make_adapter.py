@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from chairlift.build import find_model
 from chairlift.config.settings import Settings
-from chairlift.models.adapters.adapter import ROLES, as_hugging_face
+from chairlift.models.adapters.adapter import as_hugging_face
 from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import layer_tensors
 
@@ -27,7 +27,7 @@ def write_adapter(folder: Path, config: ModelConfig, rank: int, seed: int = 0, s
     rng, config, tensors = np.random.default_rng(seed), as_hugging_face(config), {}
     for index in range(config.num_layers):
         layer = layer_tensors(config, index)
-        for part in (part for role in ROLES for part in getattr(layer, role).parts):
+        for part in (part for matrix in layer.by_role.values() for part in matrix.parts):
             name, (height, width) = f"base_model.model.{part.name.removesuffix('.weight')}", part.shape
             tensors[f"{name}.lora_A.weight"] = rng.normal(0, scale, (rank, width)).astype(np.float32)
             tensors[f"{name}.lora_B.weight"] = rng.normal(0, scale, (height, rank)).astype(np.float32)

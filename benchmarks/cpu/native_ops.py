@@ -25,7 +25,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
 from chairlift.models.files.gguf.header import TENSOR_TYPES
-from chairlift.models.spec import AttentionSpec, Rotation
+from chairlift.models.mixers.attention import AttentionSpec, Rotation
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.native.quantised import KINDS

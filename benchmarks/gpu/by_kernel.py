@@ -34,7 +34,8 @@ from engine import BLOCK_SIZE, DEVICE, DTYPE, MAX_LEN, SHAPES
 from steps import Row, busy, host, steps
 from torch import Tensor
 
-from chairlift.models.spec import AttentionSpec, ModelConfig
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.hopper import Hopper
 from chairlift.runner.cuda.ops import CudaOps

@@ -140,7 +140,8 @@ def ranges(model: Decoder, texts: Tensor, num_prompt: int, has_tiles: bool = Tru
     """Of keys and of values: the largest, and the share that is too small for all three bits of fp8's mantissa."""
     _, kv = _compute(model, BASE, texts, num_prompt, has_tiles)
     # The cache has no more places than the texts have tokens, but for the last block of each.
-    sizes = {"keys": torch.cat(kv.keys).abs(), "values": torch.cat(kv.values).abs()}
+    keys, values = zip(*kv.state, strict=True)
+    sizes = {"keys": torch.cat(keys).abs(), "values": torch.cat(values).abs()}
     return {name: (float(s.max()), float(((s > 0) & (s < 2**-6)).float().mean())) for name, s in sizes.items()}
 
 

@@ -8,19 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from chairlift.models.spec import (
-    ACTIVATIONS,
-    SCORES,
-    AttentionSpec,
-    ExpertsSpec,
-    FeedForwardSpec,
-    LayerSpec,
-    ModelConfig,
-    Names,
-    QueryGrowth,
-    RopeScaling,
-    Rotation,
-)
+from chairlift.models.mixers.attention import AttentionSpec, QueryGrowth, RopeScaling, Rotation
+from chairlift.models.spec import ACTIVATIONS, SCORES, ExpertsSpec, FeedForwardSpec, LayerSpec, ModelConfig, Names
 
 VOCAB, MAX_LEN = 61, 48
 _HEADS = [(4, 4), (4, 2), (6, 1), (3, 3)]  # of queries, of keys and values
@@ -62,7 +51,7 @@ def _widened(layer: LayerSpec, rng: random.Random) -> LayerSpec:
     if feed_forward.has_gate:
         activation = rng.choice([feed_forward.activation, "clamped"])
         feed_forward = replace(feed_forward, activation=activation, experts=rng.choice([None, _experts(rng)]))
-    return replace(layer, attention=attention, feed_forward=feed_forward, is_parallel=is_parallel)
+    return replace(layer, mixer=attention, feed_forward=feed_forward, is_parallel=is_parallel)
 
 
 def _rotation(plain: Rotation, head_dim: int, rng: random.Random) -> Rotation:
@@ -118,7 +107,7 @@ def _layer(rng: random.Random, head_dims: tuple[int, ...]) -> LayerSpec:
     )  # fmt: skip
     has_norm_before = rng.random() < 0.7
     return LayerSpec(
-        attention=attention,
+        mixer=attention,
         feed_forward=FeedForwardSpec(width=rng.choice([40, 64]), activation=rng.choice(ACTIVATIONS[:2])),
         has_norm_before=has_norm_before,
         has_norm_after=not has_norm_before or rng.random() < 0.3,

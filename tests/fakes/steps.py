@@ -5,7 +5,7 @@ import random
 import torch
 from torch import Tensor
 
-from chairlift.models.spec import AttentionSpec, Rotation
+from chairlift.models.mixers.attention import AttentionSpec, Rotation
 from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.step.batch import CudaBatch

@@ -19,7 +19,8 @@ from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.score import TokenScore
-from chairlift.models.spec import HF_NAMES, FeedForwardSpec, ModelConfig, Rotation, uniform_model
+from chairlift.models.mixers.attention import Rotation
+from chairlift.models.spec import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.runner.kernels import make_ops, make_runner
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.weights.assemble import build_model
@@ -102,7 +103,7 @@ def test_so_it_does_where_layers_differ(kv_heads: int) -> None:
     gelu = replace(first, feed_forward=FeedForwardSpec(width=512, activation="gelu_tanh"), has_norm_after=True)
     narrow = replace(first.attention, num_heads=16, num_kv_heads=16, head_dim=16, rotation=None)
     config = replace(
-        plain, layers=(replace(gelu, attention=capped), second, replace(gelu, attention=narrow, residual_factor=0.5)),
+        plain, layers=(replace(gelu, mixer=capped), second, replace(gelu, mixer=narrow, residual_factor=0.5)),
         names=replace(HF_NAMES, after_attention="1_norm", after_feed_forward="2_norm"), embedding_factor=16.0,
         logit_cap=30.0,
     )  # fmt: skip

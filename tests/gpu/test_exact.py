@@ -55,7 +55,7 @@ def capped() -> ModelConfig:
     first, second = plain.layers
     attention = replace(first.attention, window=70, cap=0.5, scale=0.3)
     other = replace(
-        first, attention=attention, feed_forward=FeedForwardSpec(width=1408, activation="gelu_tanh"),
+        first, mixer=attention, feed_forward=FeedForwardSpec(width=1408, activation="gelu_tanh"),
         has_norm_after=True, residual_factor=0.22,
     )  # fmt: skip
     names = replace(HF_NAMES, after_attention="1_norm", after_feed_forward="2_norm")

@@ -16,7 +16,8 @@ from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.models.spec import AttentionSpec, ModelConfig, uniform_model
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.cuda.attention.flashinfer import FlashKernels
 from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.input import StepInput

@@ -3,6 +3,7 @@ not."""
 
 import random
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from chairlift.core.plan import BlockCopy
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.models.source import Source, load_model_config
-from chairlift.models.spec import AttentionSpec, ModelConfig, uniform_model
+from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.kernels import make_runner
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
@@ -154,7 +156,7 @@ def test_swapped_requests_go_on_where_they_were() -> None:
 
 def test_blocks_move_byte_by_byte() -> None:
     kv = KvCache(CONFIG, 6, 16, FP8, CUDA, num_host_blocks=3)
-    memories = [memory.view(torch.uint8) for memory in (*kv.keys, *kv.values)]
+    memories = [memory.view(torch.uint8) for memory in chain(*kv.state)]
     for memory in memories:
         memory.random_(0, 256)
     before = [memory.clone() for memory in memories]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.cuda.hopper import Hopper
 from chairlift.runner.cuda.products.exact import find
 

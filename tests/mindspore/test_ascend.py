@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.ops import Batch
 
 SPEC = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=8, scale=0.3, rotation=None)

@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.spec import AttentionSpec, BlockWeights, LayerSpec, ModelConfig
-from chairlift.models.tensors import Part, end_tensors, layer_tensors, num_parameters
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.parts import Part
+from chairlift.models.spec import BlockWeights, LayerSpec, ModelConfig
+from chairlift.models.tensors import end_tensors, layer_tensors, num_parameters
 
 Span = tuple[int, int]  # first, and behind the last
 # Widths are cut at a multiple of one of these, the first that fits: blocks of quantised weights stay whole.
@@ -62,8 +64,15 @@ def check_cuts(config: ModelConfig, count: int) -> None:
                 f"tensor_parallel {count}: experts are not cut into parts; use --tensor-parallel 1 and, for several "
                 "GPUs, --replicas"
             )
+        if count > 1 and not isinstance(spec.mixer, AttentionSpec):
+            raise InvalidConfig(
+                f"tensor_parallel {count}: layers of {spec.mixer.name} are not cut into parts; use --tensor-parallel 1 "
+                "and, for several GPUs, --replicas"
+            )
+        if count == 1:
+            continue
         heads, groups = spec.attention.num_heads, spec.attention.num_kv_heads
-        if count > 1 and spec.attention.has_wide_qk_norm:
+        if spec.attention.has_wide_qk_norm:
             raise InvalidConfig(
                 f"tensor_parallel {count}: {config.architecture} takes norms over all heads, which ranks do not have; "
                 "use --tensor-parallel 1"
@@ -99,14 +108,14 @@ def added_once(config: ModelConfig) -> Iterator[str]:
     """Biases of matrices that are cut by columns: of all ranks the first alone adds them to the sum."""
     for index in range(config.num_layers):
         layer = layer_tensors(config, index)
-        yield from (part.name for part in (*layer.output.bias, *(layer.down.bias if layer.down else ())))
+        yield from (part.name for part in (*layer.mixer.output.bias, *(layer.down.bias if layer.down else ())))
 
 
 def _layer(spec: LayerSpec, rank: Rank, has_blocks: bool) -> LayerSpec:
     queries, keys = _heads(spec.attention, rank)
     low, high = _inner(spec.feed_forward.width, rank, has_blocks)
     attention = replace(spec.attention, num_heads=queries[1] - queries[0], num_kv_heads=keys[1] - keys[0])
-    return replace(spec, attention=attention, feed_forward=replace(spec.feed_forward, width=high - low))
+    return replace(spec, mixer=attention, feed_forward=replace(spec.feed_forward, width=high - low))
 
 
 def _heads(spec: AttentionSpec, rank: Rank) -> tuple[Span, Span]:
@@ -158,17 +167,19 @@ def _layer_cuts(
     halves = [(spec.feed_forward.width, inner)] * (2 if spec.feed_forward.has_gate else 1)
     rows = [(heads.num_heads * dim, queries), *[(heads.num_kv_heads * dim, keys)] * 2]
     found: dict[tuple[str, tuple[int, ...]], Cut] = {}
+    qkv, own_qkv = whole.mixer.matrices["qkv"], ours.mixer.matrices["qkv"]
     for stored, mine, sections in (
-        (whole.qkv.parts, ours.qkv.parts, rows),
-        (whole.qkv.bias, ours.qkv.bias, rows),
+        (qkv.parts, own_qkv.parts, rows),
+        (qkv.bias, own_qkv.bias, rows),
         (whole.gate_up.parts, ours.gate_up.parts, halves),
         (whole.gate_up.bias, ours.gate_up.bias, halves),
     ):
         found |= _row_cuts(stored, mine, sections)
-    if whole.sinks is not None and ours.sinks is not None:
-        found[_key(ours.sinks)] = Cut(whole.sinks.name, whole.sinks.shape, 0, ((q_low, q_high),))
+    if heads.has_sinks:
+        sinks, own_sinks = whole.mixer.further["sinks"], ours.mixer.further["sinks"]
+        found[_key(own_sinks)] = Cut(sinks.name, sinks.shape, 0, ((q_low, q_high),))
     for stored, mine, span in (
-        (whole.output.parts, ours.output.parts, queries),
+        (whole.mixer.output.parts, ours.mixer.output.parts, queries),
         (whole.down.parts, ours.down.parts, inner),
     ):
         found[_key(mine[0])] = Cut(stored[0].name, stored[0].shape, 1, (span,))

@@ -7,66 +7,11 @@ the tensors). Family files build it from a configuration; what they do not read 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from chairlift.models.mixers.attention import AttentionSpec, RopeScaling, Rotation
+from chairlift.models.mixers.mixer import MixerSpec
+
 if TYPE_CHECKING:
     from chairlift.models.embedding.declared import EmbeddingConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RopeScaling:
-    """Rotary frequencies other than the plain ones."""
-
-    kind: str  # "llama3", "linear", "yarn" or "longrope"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_max_len: int = 8192
-    # yarn: pairs with more turns in the original length stay, those with fewer are stretched.
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    is_truncated: bool = True  # yarn: blending begins and ends at whole pairs
-    # longrope: what the angles of each pair are divided by, unless and if more than the original length is served
-    short_factors: tuple[float, ...] = ()
-    long_factors: tuple[float, ...] = ()
-    attention_factor: float = 1.0  # of the pairs themselves
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rotation:
-    """By which angles the pairs of a head turn with its position."""
-
-    theta: float
-    scaling: RopeScaling | None = None
-    num_turned: int = 0  # values of a head that turn, its first; 0: all
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryGrowth:
-    """A query at position p is multiplied by 1 + beta * log(1 + p // length)."""
-
-    beta: float
-    length: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionSpec:
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    scale: float  # of the product of a query and a key
-    rotation: Rotation | None  # None: heads are not rotated
-    window: int = 0  # positions that each one sees, its own included; 0: all before it
-    cap: float = 0.0  # a score s becomes cap * tanh(s / cap); 0: it stays
-    has_bias: bool = False  # of queries, keys and values
-    has_output_bias: bool = False
-    has_qk_norm: bool = False  # of each head of queries and keys
-    has_sinks: bool = False  # each head has a score more, which takes its share and has no value
-    has_wide_qk_norm: bool = False  # of all heads of queries at once, and of all heads of keys
-    growth: QueryGrowth | None = None
-
-    @property
-    def has_groups(self) -> bool:
-        """Several query heads share keys and values."""
-        return self.num_heads != self.num_kv_heads
 
 
 # Of the activation "clamped": gate * sigmoid(STEEPNESS * gate) * (up + 1), gate at most CLAMP, up within +-CLAMP.
@@ -88,6 +33,7 @@ class ExpertsSpec:
     num_groups: int = 1  # of neighbours, among which those with the largest sum of two scores are chosen first
     num_chosen_groups: int = 1
     shared_width: int = 0  # of the feed-forward that every token takes beside; 0: there is none
+    has_shared_gate: bool = False  # what that gives is multiplied by the sigmoid of one number more
     has_router_bias: bool = False
     has_bias: bool = False  # of each expert's matrices
 
@@ -110,12 +56,12 @@ class FeedForwardSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSpec:
-    """residual += factor * norm_after(branch(norm_before(residual))), for attention, then for the feed-forward.
+    """residual += factor * norm_after(branch(norm_before(residual))), for the mixer, then for the feed-forward.
 
-    In parallel both branches begin with the same norm, attention's, of the same residual.
+    In parallel both branches begin with the same norm, the mixer's, of the same residual.
     """
 
-    attention: AttentionSpec
+    mixer: MixerSpec
     feed_forward: FeedForwardSpec
     has_norm_before: bool = True
     has_norm_after: bool = False
@@ -124,6 +70,12 @@ class LayerSpec:
 
     def __post_init__(self) -> None:
         assert self.has_norm_before or not self.is_parallel, "branches in parallel share the norm before them"
+
+    @property
+    def attention(self) -> AttentionSpec:
+        """Its mixer, where it is known to be attention."""
+        assert isinstance(self.mixer, AttentionSpec)
+        return self.mixer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +107,7 @@ class Names:
     expert_form: str = "rows"
     shared_gate_up: tuple[str, ...] = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")
     shared_down: str = "mlp.shared_experts.down_proj"
+    shared_gate: str = "mlp.shared_expert_gate"
     before_attention: str = "input_layernorm"
     after_attention: str = ""
     before_feed_forward: str = "post_attention_layernorm"
@@ -222,6 +175,7 @@ class ModelConfig:
     has_centred_norms: bool = False  # LayerNorm in place of RMSNorm, but for those of heads
     has_norm_biases: bool = False  # of all but those of heads
     num_further_layers: int = 0  # in the files behind these, which guess further tokens and are not read
+    further: tuple[str, ...] = ()  # beginnings of names of others that do so
     towers: tuple[str, ...] = ()  # beginnings of names in the files that are of images, and not read
     embedding_factor: float = 1.0
     logit_factor: float = 1.0  # of the logits, before the cap
@@ -249,6 +203,16 @@ class ModelConfig:
         """Each once, in order of appearance."""
         return tuple(dict.fromkeys(self.layers))
 
+    @property
+    def mixers(self) -> tuple[MixerSpec, ...]:
+        """Each once, in order of appearance."""
+        return tuple(dict.fromkeys(layer.mixer for layer in self.layers))
+
+    @property
+    def attentions(self) -> tuple[AttentionSpec, ...]:
+        """Those of them that are attention."""
+        return tuple(mixer for mixer in self.mixers if isinstance(mixer, AttentionSpec))
+
 
 def uniform_model(
     *, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int, intermediate_size: int, rope_theta: float,
@@ -268,5 +232,5 @@ def uniform_model(
         has_qk_norm=has_qk_norm,
     )
     feed_forward = FeedForwardSpec(width=intermediate_size, has_bias=has_inner_bias)
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward)
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward)
     return ModelConfig(layers=(layer,) * num_layers, **ends)

@@ -8,52 +8,10 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from chairlift.models.spec import AttentionSpec, BlockWeights, ExpertsSpec, LayerSpec, ModelConfig, Names
+from chairlift.models.parts import Matrix, MixerTensors, Part, stacked
+from chairlift.models.spec import BlockWeights, ExpertsSpec, LayerSpec, ModelConfig, Names
 
 MXFP4_GROUP = 32  # columns that share a scale
-
-
-class HeadOrder(NamedTuple):
-    """Heads whose rows are stored for another rotation than ours, which turns pairs half a head apart.
-
-    A product of a query and a key does not change if both are put into another order.
-    """
-
-    num_heads: int  # from the tensor's first row on
-    head_dim: int
-    num_turned: int  # rows of a head that turn, its first
-    is_paired: bool  # pairs are neighbours; otherwise they are half of what turns apart
-
-    @property
-    def rows(self) -> list[int]:
-        """Where each row of a head is stored: its rows that stand still fill both halves."""
-        turned, still = range(self.num_turned), range(self.num_turned, self.head_dim)
-        half, middle = self.num_turned // 2, len(still) // 2
-        first, second = (turned[::2], turned[1::2]) if self.is_paired else (turned[:half], turned[half:])
-        return [*first, *still[:middle], *second, *still[middle:]]
-
-
-class Part(NamedTuple):
-    """A tensor of a file."""
-
-    name: str
-    shape: tuple[int, ...]
-    order: HeadOrder | None = None  # None: rows are in order
-    offset: float = 0.0  # what the stored numbers lack; 0 except for norms
-    # Of experts that are in one tensor:
-    is_transposed: bool = False  # each expert's columns are stored as rows
-    is_alternating: bool = False  # a row of the gate, then one of the up projection, and so on
-
-    @property
-    def num_weights(self) -> int:
-        return prod(self.shape)
-
-
-class Matrix(NamedTuple):
-    """A matrix [rows, columns] of parts that are stacked, and its bias, if it has one."""
-
-    parts: tuple[Part, ...]
-    bias: tuple[Part, ...] = ()
 
 
 class ExpertTensors(NamedTuple):
@@ -64,23 +22,28 @@ class ExpertTensors(NamedTuple):
     correction: Part | None
     gate_up: Matrix
     down: Matrix
+    shared_gate: Matrix | None = None  # [1, hidden]
 
 
 class LayerTensors(NamedTuple):
-    qkv: Matrix
-    output: Matrix
+    mixer: MixerTensors
     gate_up: Matrix | None  # None: every token takes nothing but experts
     down: Matrix | None
-    norms: dict[str, Part]  # by their names in `Names`; those that the layer has
+    norms: dict[str, Part]  # of the branches, by their names in `Names`; those that the layer has
     norm_biases: dict[str, Part]  # the same
     experts: ExpertTensors | None = None
-    sinks: Part | None = None  # [heads]
+
+    @property
+    def by_role(self) -> dict[str, Matrix]:
+        """The matrices that every token takes."""
+        found = {**self.mixer.matrices, "output": self.mixer.output, "gate_up": self.gate_up, "down": self.down}
+        return {role: matrix for role, matrix in found.items() if matrix is not None}
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
-        experts = () if self.experts is None else (self.experts.router, self.experts.gate_up, self.experts.down)
-        found = (self.qkv, self.output, self.gate_up, self.down, *experts)
-        return tuple(matrix for matrix in found if matrix is not None)
+        own = self.experts
+        experts = () if own is None else (own.router, own.gate_up, own.down, own.shared_gate)
+        return *self.by_role.values(), *(matrix for matrix in experts if matrix is not None)
 
 
 class EndTensors(NamedTuple):
@@ -101,24 +64,21 @@ def end_tensors(config: ModelConfig) -> EndTensors:
 
 def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
     layer, names, hidden = config.layers[index], config.names, config.hidden_size
-    heads, inner, mixture = layer.attention, layer.feed_forward.dense_width, layer.feed_forward.experts
+    inner, mixture = layer.feed_forward.dense_width, layer.feed_forward.experts
     gate_up, down = (names.shared_gate_up, names.shared_down) if mixture else (names.gate_up, names.down)
     has_bias = layer.feed_forward.has_bias
     prefix = names.layer.format(index)
-    q_rows, kv_rows = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
-    order, inner_rows = _order(heads, names), (inner, inner) if layer.feed_forward.has_gate else (inner,)
+    inner_rows = (inner, inner) if layer.feed_forward.has_gate else (inner,)
     return LayerTensors(
-        qkv=_stacked(prefix, names.qkv, (q_rows, kv_rows, kv_rows), hidden, heads.has_bias, order),
-        output=_stacked(prefix, (names.output,), (hidden,), q_rows, heads.has_output_bias),
-        gate_up=_stacked(prefix, gate_up[-len(inner_rows) :], inner_rows, hidden, has_bias) if inner else None,
-        down=_stacked(prefix, (down,), (hidden,), inner, has_bias) if inner else None,
-        norms=_norms(layer, names, prefix, hidden) | _qk_norms(heads, names, prefix, order),
+        mixer=layer.mixer.tensors(prefix, names, hidden),
+        gate_up=stacked(prefix, gate_up[-len(inner_rows) :], inner_rows, hidden, has_bias) if inner else None,
+        down=stacked(prefix, (down,), (hidden,), inner, has_bias) if inner else None,
+        norms=_norms(layer, names, prefix, hidden),
         norm_biases={
             role: Part(f"{prefix}{getattr(names, role)}.bias", part.shape)
             for role, part in _norms(layer, names, prefix, hidden).items()
             if config.has_norm_biases
         },
-        sinks=Part(f"{prefix}{names.sinks}", (heads.num_heads,)) if heads.has_sinks else None,
         experts=_experts(prefix, names, mixture, layer.feed_forward.width, hidden) if mixture else None,
     )
 
@@ -127,10 +87,11 @@ def _experts(prefix: str, names: Names, mixture: ExpertsSpec, width: int, hidden
     make = {"rows": _of_each, "columns": _in_columns, "mxfp4": _in_mxfp4}[names.expert_form]
     correction = Part(f"{prefix}{names.correction}", (mixture.count,)) if mixture.has_correction else None
     return ExpertTensors(
-        router=_stacked(prefix, (names.router,), (mixture.count,), hidden, mixture.has_router_bias),
+        router=stacked(prefix, (names.router,), (mixture.count,), hidden, mixture.has_router_bias),
         correction=correction,
         gate_up=make(prefix, names.expert_gate_up, mixture, 2 * width, hidden),
         down=make(prefix, (names.expert_down,), mixture, hidden, width),
+        shared_gate=stacked(prefix, (names.shared_gate,), (1,), hidden) if mixture.has_shared_gate else None,
     )
 
 
@@ -147,14 +108,6 @@ def _of_each(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: in
         tuple(Part(f"{name}.weight", (*count, rows, columns)) for name, count in owners),
         tuple(Part(f"{name}.bias", (*count, rows)) for name, count in owners) if mixture.has_bias else (),
     )
-
-
-def _order(heads: AttentionSpec, names: Names) -> HeadOrder | None:
-    """Of one head of queries or keys."""
-    num_turned = heads.rotation.num_turned if heads.rotation else 0
-    if not names.has_paired_rows and not num_turned:
-        return None
-    return HeadOrder(1, heads.head_dim, num_turned or heads.head_dim, names.has_paired_rows)
 
 
 def _in_columns(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
@@ -188,36 +141,6 @@ def _norms(layer: LayerSpec, names: Names, prefix: str, hidden: int) -> dict[str
     return {role: Part(f"{prefix}{getattr(names, role)}.weight", (hidden,), offset=names.norm_offset) for role in roles}
 
 
-def _qk_norms(heads: AttentionSpec, names: Names, prefix: str, order: HeadOrder | None) -> dict[str, Part]:
-    """By role, of queries and keys."""
-    if not heads.has_qk_norm and not heads.has_wide_qk_norm:
-        return {}
-    offset = names.norm_offset if names.qk_norm_offset is None else names.qk_norm_offset
-    counts = (heads.num_heads, heads.num_kv_heads) if heads.has_wide_qk_norm else (1, 1)
-    return {
-        role: Part(
-            f"{prefix}{name}.weight", (count * heads.head_dim,), order and order._replace(num_heads=count), offset
-        )
-        for role, name, count in zip(("q_norm", "k_norm"), (names.q_norm, names.k_norm), counts, strict=True)
-    }
-
-
-def _stacked(
-    prefix: str, names: tuple[str, ...], rows: tuple[int, ...], columns: int, has_bias: bool = False,
-    order: HeadOrder | None = None,
-) -> Matrix:  # fmt: skip
-    """A file that keeps all rows in one tensor has one name for it. order: of a head, in all rows but the last."""
-    ordered = (*rows[:-1], 0)
-    if len(names) < len(rows):
-        rows, ordered = (sum(rows),), (sum(ordered),)
-    orders = [order._replace(num_heads=n // order.head_dim) if order and n else None for n in ordered]
-    stored = list(zip(names, rows, orders, strict=True))
-    return Matrix(
-        tuple(Part(f"{prefix}{name}.weight", (count, columns), order) for name, count, order in stored),
-        tuple(Part(f"{prefix}{name}.bias", (count,), order) for name, count, order in stored) if has_bias else (),
-    )
-
-
 def expected_parts(config: ModelConfig) -> Iterator[Part]:
     """Every tensor that the model reads."""
     embedding, norm, head, bias = end_tensors(config)
@@ -228,8 +151,7 @@ def expected_parts(config: ModelConfig) -> Iterator[Part]:
             yield from (*matrix.parts, *matrix.bias)
         if layer.experts is not None and layer.experts.correction is not None:
             yield layer.experts.correction
-        if layer.sinks is not None:
-            yield layer.sinks
+        yield from (*layer.mixer.norms.values(), *layer.mixer.further.values())
         yield from (*layer.norms.values(), *layer.norm_biases.values())
 
 
@@ -237,7 +159,8 @@ def norm_parts(config: ModelConfig) -> Iterator[Part]:
     """The weights of every norm."""
     yield end_tensors(config).norm
     for index in range(config.num_layers):
-        yield from layer_tensors(config, index).norms.values()
+        layer = layer_tensors(config, index)
+        yield from (*layer.mixer.norms.values(), *layer.norms.values())
 
 
 def layers_size(config: ModelConfig) -> int:

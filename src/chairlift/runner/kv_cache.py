@@ -1,6 +1,7 @@
-"""The KV cache: the memory of keys and values, in blocks.
+"""The KV cache: the memory of what layers keep of tokens, in blocks.
 
-    keys[layer], values[layer]: [num_blocks, kv_heads, block_size, head_dim]; of int8 head_dim + 4: bytes, then a scale
+    state[layer]: a tensor for each of its mixer's `rows`, [num_blocks, heads, block_size, width]: keys and values, say;
+                  of int8 width + 4: bytes, then a scale
     tokens: [num_blocks, block_size], the ids computed there; written by runners that read them
 
 Where layers form groups (`models/kv_groups.py`), those with the same place in their groups have the same tensors.
@@ -13,6 +14,7 @@ a piece of n blocks: n rows of the first tensor, n of the second, ...
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -23,9 +25,11 @@ from torch import Tensor
 from chairlift.core.ids import BlockId
 from chairlift.core.memory.pages import Kind, pages_of
 from chairlift.core.plan import BlockCopy
-from chairlift.models.kv_groups import KvGroups, kv_groups
-from chairlift.models.spec import AttentionSpec, ModelConfig
+from chairlift.models.kv_groups import KvGroups, Sizes, kv_groups
+from chairlift.models.mixers.mixer import Rows
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.machine.to_device import to_device
+from chairlift.runner.mixers.mixer import State
 
 
 class HostBlocks:
@@ -63,6 +67,7 @@ class Cache(Protocol):
 
     block_size: int
     kinds: Sequence[Kind]  # of layers that do not keep all tokens, with tables of their own
+    num_groups: Sequence[int]  # of layers of each kind
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:
         """To host memory, back from it and on the device, in this order: a block may be vacated and filled in one step.
@@ -71,18 +76,35 @@ class Cache(Protocol):
 
 def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype, groups: KvGroups | None = None) -> int:
     """groups: None: one group."""
-    heads = _heads(config, groups or kv_groups(config, can_group=False))
-    return 2 * block_size * dtype.itemsize * sum(spec.num_kv_heads * _width(spec.head_dim, dtype) for spec in heads)
+    places = _rows(config, groups or kv_groups(config, can_group=False))
+    return (
+        block_size * dtype.itemsize * sum(row.num_heads * _width(row.width, dtype) for rows in places for row in rows)
+    )
 
 
-def _heads(config: ModelConfig, groups: KvGroups) -> list[AttentionSpec]:
-    """Of the layers that have a tensor: the first at each place."""
-    firsts = {place: layer.attention for place, layer in zip(groups.places[::-1], config.layers[::-1], strict=True)}
+def num_kv_tensors(config: ModelConfig, groups: KvGroups) -> int:
+    return sum(map(len, _rows(config, groups)))
+
+
+def sizes_of(block_size: int, dtype: torch.dtype, kv_dtype: torch.dtype) -> Sizes:
+    wide = torch.promote_types(dtype, torch.float32)
+    return Sizes(block_size, kv_dtype.itemsize, _beside(kv_dtype) * kv_dtype.itemsize, dtype.itemsize, wide.itemsize)
+
+
+def _rows(config: ModelConfig, groups: KvGroups) -> list[tuple[Rows, ...]]:
+    """Of each place: of the first layer there that keeps tokens."""
+    mixers = [layer.mixer for layer in config.layers]
+    firsts = {place: own.rows for place, own in zip(groups.places[::-1], mixers[::-1], strict=True) if own.rows}
     return [firsts[place] for place in range(groups.num_places)]
 
 
 def _width(head_dim: int, dtype: torch.dtype) -> int:
-    return head_dim + (_SCALE_BYTES if dtype is torch.int8 else 0)
+    return head_dim + _beside(dtype)
+
+
+def _beside(dtype: torch.dtype) -> int:
+    """Numbers of a head beside its own."""
+    return _SCALE_BYTES if dtype is torch.int8 else 0
 
 
 class KvCache:
@@ -101,14 +123,16 @@ class KvCache:
         self.block_size = block_size
         self.groups = groups.groups  # of each layer
         self.kinds = pages_of(block_size, 1, groups.declared).kinds
-        heads = _heads(config, groups)
-        shapes = [(num_blocks, spec.num_kv_heads, block_size, _width(spec.head_dim, dtype)) for spec in heads]
-        keys = [_zeros(shape, dtype, device) for shape in shapes]
-        values = [_zeros(shape, dtype, device) for shape in shapes]
-        self.keys = [keys[place] for place in groups.places]
-        self.values = [values[place] for place in groups.places]
+        self.num_groups: Sequence[int] = groups.counts
+        places = [
+            tuple(
+                _zeros((num_blocks, row.num_heads, block_size, _width(row.width, dtype)), dtype, device) for row in rows
+            )
+            for rows in _rows(config, groups)
+        ]
+        self.state: list[State] = [places[place] for place in groups.places]
         self.tokens = _zeros((num_blocks, block_size), torch.int32, device)
-        self._memory = (*keys, *values, self.tokens)
+        self._memory = (*chain(*places), self.tokens)
         self._host_memory = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._memory]
         layout = " ".join(f"{m.dtype}{list(m.shape[1:])}" for m in self._memory)
         layout += "".join(f" {group.kind} {group.reach} of {group.num_pages} groups" for group in groups.declared)

@@ -3,12 +3,14 @@
 Letters in shapes: T tokens of a step, S of them wanted as logits, E hidden, F inner width of the feed-forward, H heads,
 K heads of keys and values, D values per head. Knows `Ops` alone, nothing of requests, devices or files.
 
-    tokens -> rows of the embedding -> [ attention, +, feed-forward, + ] x layers -> norm -> head -> logits
+    tokens -> rows of the embedding -> [ mixer, +, feed-forward, + ] x layers -> norm -> head -> logits
+
+A mixer computes something of a token and of those before it (`mixers/mixer.py`): attention, say.
 
 A branch's output is added together with the next norm, in one operation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -17,7 +19,9 @@ from torch import Tensor
 
 from chairlift.models.spec import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import Cache, KvCache
+from chairlift.runner.mixers.mixer import Mixer
 from chairlift.runner.ops import Attention, Batch, Experts, Norm, Ops, Weight
+from chairlift.runner.row_exact import sigmoid
 
 OnLayer = Callable[[], None]  # called before each layer
 
@@ -46,7 +50,7 @@ class Model(Protocol[Kv]):
 
 
 class PagedModel(Model[KvCache], Protocol):
-    """A model that says what each of its layers attends by, for runners that choose kernels for it."""
+    """A model that says what its layers attend by, those that do, for runners that choose kernels for it."""
 
     @property
     def attentions(self) -> Sequence[Attention]: ...
@@ -57,9 +61,9 @@ class PagedModel(Model[KvCache], Protocol):
 @dataclass(frozen=True, slots=True)
 class Layer:
     spec: LayerSpec
-    attention: Attention
-    qkv: Weight  # [(H + 2K) * D, E]: rows of q, then k, then v
-    output: Weight  # [E, H * D]
+    mixer: Mixer
+    weights: Mapping[str, Weight]  # of the mixer, by role
+    output: Weight  # [E, numbers of a token that the mixer gives]
     # What every token takes; None: there are experts alone.
     gate_up: Weight | None  # [2F, E]: rows of the gate, then of the up projection; without a gate [F, E]
     down: Weight | None  # [E, F]
@@ -77,6 +81,8 @@ class Layer:
             activate = ops.gated if spec.has_gate else ops.activated
             y = self.down.linear(activate(self.gate_up, x, spec.activation))
         if self.experts is not None:
+            if y is not None and self.experts.shared_gate is not None:
+                y = y * sigmoid(self.experts.shared_gate.linear(x))
             y = ops.experts(x, self.experts, y)
         assert y is not None
         return y
@@ -92,10 +98,11 @@ class Decoder:
     head: Weight  # [vocab, E]; the embedding itself when tied
     embedding_factor: float  # rounded to the model's number type
     dtype: torch.dtype  # of the hidden states
+    max_len: int  # of a text
 
     @property
     def attentions(self) -> Sequence[Attention]:
-        return [layer.attention for layer in self.layers]
+        return [layer.mixer for layer in self.layers if isinstance(layer.mixer, Attention)]
 
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         # A name for the rows would keep their memory while the layers run.
@@ -105,15 +112,15 @@ class Decoder:
         self, x: Tensor, residual: Tensor | None, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing
     ) -> Tensor:
         """x: rows of the embedding [T, E]; residual: zeros (None: made here); overwrites both. -> the head's inputs.
-        Once the last layer has the keys and values of all rows, only those go on whose logits are wanted."""
+        Once the last layer's mixer has seen all rows, only those go on whose logits are wanted."""
         ops, rows = self.ops, batch.logit_rows
         residual = torch.zeros_like(x) if residual is None else residual
         factor = self.embedding_factor
-        for layer, keys, values, group in zip(self.layers, kv.keys, kv.values, kv.groups, strict=True):
+        for layer, state, group in zip(self.layers, kv.state, kv.groups, strict=True):
             on_layer()
             x, residual = ops.add_norm(x, residual, layer.before_attention, factor)
             beside = x if layer.spec.is_parallel else None
-            x = ops.attend(layer.qkv.linear(x), layer.attention, keys, values, batch.of_group(group))
+            x = layer.mixer.mix(ops, x, layer.weights, state, batch.of_group(group))
             if rows is not None and layer is self.layers[-1]:
                 x, residual = x.index_select(0, rows), residual.index_select(0, rows)
                 beside = None if beside is None else beside.index_select(0, rows)

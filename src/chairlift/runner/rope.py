@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.spec import QueryGrowth, RopeScaling, Rotation
+from chairlift.models.mixers.attention import QueryGrowth, RopeScaling, Rotation
 
 
 def rotation_table(rotation: Rotation | None, head_dim: int, max_len: int, dtype: torch.dtype) -> Tensor:

@@ -7,6 +7,7 @@ Pages that are blank hold NaNs, and so does all that tables list outside of what
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def windowed(kinds: str, window: int = WINDOW, **changes: Any) -> ModelConfig:
     """A layer for each letter; w: with a window."""
     config = uniform_model(**{**SHAPE, "num_layers": len(kinds), **changes})
     layers = [
-        replace(layer, attention=replace(layer.attention, window=window * (kind == "w")))
+        replace(layer, mixer=replace(layer.attention, window=window * (kind == "w")))
         for kind, layer in zip(kinds, config.layers, strict=True)
     ]
     return replace(config, layers=tuple(layers))
@@ -98,7 +99,7 @@ class _Both:
         """Pages that are blank, less those that the plan swaps out first, and the last page, which is no request's."""
         blank = set(self._scheduler.pool._blank) - {source for source, _ in plan.swap_outs}
         pages = torch.tensor([*blank, self._scheduler.pool.num_blocks], device=self._kv.tokens.device)
-        for memory in {id(m): m for m in (*self._kv.keys, *self._kv.values)}.values():
+        for memory in {id(m): m for m in chain(*self._kv.state)}.values():
             memory[pages] = torch.nan
 
     def collect(self) -> StepResult:

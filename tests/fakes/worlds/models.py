@@ -11,7 +11,7 @@ from chairlift.core.request import Request
 from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps
-from chairlift.runner.native.tape import TapedDecoder
+from chairlift.runner.native.tape import taped_decoder
 from chairlift.runner.ops import Ops
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.ops import TorchOps
@@ -39,7 +39,7 @@ class TinyModel:
         self._vocabulary, self._max_followed, self._like = vocabulary, max_followed, like
         self._config, self._kv_dtype, self._device = config, kv_dtype or dtype, torch.device(device)
         model = build_model(config, ops or TorchOps(), DummyTensors(config), dtype, self._device, config.max_model_len)
-        self._model = TapedDecoder(model, ops.calls) if isinstance(ops, NativeOps) else model
+        self._model = taped_decoder(model, ops.calls) if isinstance(ops, NativeOps) else model
         self._known: dict[tuple[Request, ...], Tokens] = {}
 
     def make(self, world: World) -> Runner:

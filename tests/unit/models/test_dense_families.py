@@ -9,7 +9,8 @@ import pytest
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.hf import load_hf
-from chairlift.models.spec import ModelConfig, QueryGrowth
+from chairlift.models.mixers.attention import QueryGrowth
+from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import num_parameters
 
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192, "beta_fast": 32.0,

@@ -6,17 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from chairlift.models.parts import HeadOrder, Matrix, Part
 from chairlift.models.spec import HF_NAMES, ModelConfig, uniform_model
-from chairlift.models.tensors import (
-    HeadOrder,
-    Matrix,
-    Part,
-    end_tensors,
-    expected_parts,
-    layer_tensors,
-    norm_parts,
-    weight_bytes,
-)
+from chairlift.models.tensors import end_tensors, expected_parts, layer_tensors, norm_parts, weight_bytes
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -58,7 +50,7 @@ def with_last(config: ModelConfig, **changes: bool) -> ModelConfig:
 
 def test_a_matrix_is_stacked_of_the_parts_that_a_file_has() -> None:
     layer = "model.layers.1."
-    qkv = layer_tensors(CONFIG, 1).qkv
+    qkv = layer_tensors(CONFIG, 1).mixer.matrices["qkv"]
     assert qkv.parts == (
         Part(f"{layer}self_attn.q_proj.weight", (64, 32)), Part(f"{layer}self_attn.k_proj.weight", (32, 32)),
         Part(f"{layer}self_attn.v_proj.weight", (32, 32)),
@@ -66,14 +58,20 @@ def test_a_matrix_is_stacked_of_the_parts_that_a_file_has() -> None:
     assert [part.shape for part in qkv.bias] == [(64,), (32,), (32,)]
     names = replace(HF_NAMES, qkv=("qkv",), gate_up=("gate_up",))
     fused = layer_tensors(replace(CONFIG, names=names), 1)
-    assert fused.qkv == Matrix((Part(f"{layer}qkv.weight", (128, 32)),), (Part(f"{layer}qkv.bias", (128,)),))
+    assert fused.mixer.matrices["qkv"] == Matrix(
+        (Part(f"{layer}qkv.weight", (128, 32)),), (Part(f"{layer}qkv.bias", (128,)),)
+    )
     assert fused.gate_up == Matrix((Part(f"{layer}gate_up.weight", (96, 32)),))
 
 
 def test_rows_in_pairs_are_those_of_queries_and_keys_and_of_their_biases() -> None:
     paired = layer_tensors(replace(CONFIG, names=replace(HF_NAMES, has_paired_rows=True)), 0)
     orders = [HeadOrder(4, 16, 16, True), HeadOrder(2, 16, 16, True), None]
-    assert [part.order for part in paired.qkv.parts] == [part.order for part in paired.qkv.bias] == orders
+    assert (
+        [part.order for part in paired.mixer.matrices["qkv"].parts]
+        == [part.order for part in paired.mixer.matrices["qkv"].bias]
+        == orders
+    )
     assert {part.order for matrix in paired.matrices[1:] for part in matrix.parts} == {None}
 
 
@@ -101,7 +99,7 @@ def test_norms_are_those_that_each_layer_has() -> None:
 
 def test_norms_of_heads_may_be_stored_without_a_1_that_others_have() -> None:
     layer = CONFIG.layers[0]
-    heads = replace(layer, attention=replace(layer.attention, has_qk_norm=True))
+    heads = replace(layer, mixer=replace(layer.attention, has_qk_norm=True))
     for own, others in ((1.0, 0.0), (0.0, 1.0), (None, 1.0)):
         names = replace(HF_NAMES, norm_offset=others, qk_norm_offset=own)
         parts = {part.name: part.offset for part in expected_parts(replace(CONFIG, layers=(heads,), names=names))}

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def test_the_wanted_rows_come_out_as_among_all(tmp_path: Path, family: str) -> N
         rows = torch.tensor([sum(counts[: i + 1]) - 1 for i in range(len(counts)) if draw.random() < 0.7]).long()
         (some, kv), (every, other) = hidden(decoder, batch, rows), hidden(decoder, batch, None)
         assert torch.allclose(some, every[rows], atol=1e-5) and len(some) == len(rows)
-        assert all(torch.equal(*both) for both in zip(kv.keys + kv.values, other.keys + other.values, strict=True))
+        assert all(torch.equal(*both) for both in zip(chain(*kv.state), chain(*other.state), strict=True))
 
 
 def of_prompts(counts: list[int]) -> Batch:

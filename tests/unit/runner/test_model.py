@@ -1,6 +1,7 @@
 """Tiny random twins: the decoder against transformers, family by family."""
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ def test_memory_beyond_a_context_does_not_leak_into_it(tmp_path: Path) -> None:
     short, long = random_tokens(6), random_tokens(30, seed=1)
     tables = shuffled_tables([6, 30], 4, 40)
     kv = cache(decoder)
-    for memory in (*kv.keys, *kv.values):
+    for memory in chain(*kv.state):
         memory.fill_(torch.nan)
     requests = [request(short, id=0), request(long, id=1)]
     both = list(zip((short, long), tables, requests, strict=True))

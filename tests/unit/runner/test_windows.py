@@ -64,18 +64,18 @@ def test_layers_at_one_place_share_their_tensors() -> None:
     assert groups.groups == (1, 1, 0, 2, 2, 3, 0)
     assert groups.places == (0, 1, 0, 0, 1, 0, 1)
     kv = KvCache(CONFIG, 3, 4, torch.float32, CPU, groups=groups)
-    assert kv.keys[0] is kv.keys[2] is kv.keys[3] is kv.keys[5] and kv.values[1] is kv.values[6]
-    assert kv.keys[0] is not kv.keys[1]
+    assert kv.state[0] is kv.state[2] is kv.state[3] is kv.state[5] and kv.state[1] is kv.state[6]
+    assert kv.state[0][0] is not kv.state[1][0]
     assert 7 * kv_bytes_per_block(CONFIG, 4, torch.float32, groups) == 2 * kv_bytes_per_block(CONFIG, 4, torch.float32)
-    kv.keys[0][1] = 5.0
+    kv.state[0][0][1] = 5.0
     kv.move_blocks(copies=[BlockCopy(BlockId(1), BlockId(2))])
-    assert bool((kv.keys[5][2] == 5.0).all())
+    assert bool((kv.state[5][0][2] == 5.0).all())
 
 
 @pytest.mark.parametrize("kinds", ["FFF", "www", "F"])
 def test_layers_that_are_all_alike_are_one_group(kinds: str) -> None:
     groups = kv_groups(windowed(kinds))
-    assert groups.num_others == groups.window == 0
+    assert groups.declared == ()
     assert groups.places == tuple(range(len(kinds)))
 
 

@@ -98,8 +98,8 @@ def test_older_prefixes_and_files_mean_the_same(qwen: Twin, tmp_path: Path) -> N
     (tmp_path / "config.json").write_text(json.dumps(flat))
     assert load_hf(tmp_path) == qwen.config
     for prefixes in PREFIXES:
-        weight = renamed(qwen, tmp_path, prefixes).decoder().layers[0].qkv
-        assert torch.equal(weight.rows(torch.arange(8)), qwen.decoder().layers[0].qkv.rows(torch.arange(8)))
+        weight = renamed(qwen, tmp_path, prefixes).decoder().layers[0].weights["qkv"]
+        assert torch.equal(weight.rows(torch.arange(8)), qwen.decoder().layers[0].weights["qkv"].rows(torch.arange(8)))
 
 
 def test_verify_asks_the_whole_or_builds_its_text(qwen: Twin) -> None:

@@ -1,6 +1,7 @@
 """Tiny random models of every family, saved as Hugging Face folders, with the reference that made them."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,12 @@ class Twin:
             return self.reference_logits(tokens)
 
 
-def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
-    name, own = FAMILIES[family]
+def make_twin(
+    folder: Path, family: str, families: dict[str, tuple[str, dict[str, Any]]] = FAMILIES,
+    special: Callable[[str, torch.Tensor], torch.Tensor | None] = lambda name, parameter: None, **changes: Any,
+) -> Twin:  # fmt: skip
+    """special: parameters with other numbers than most, by name."""
+    name, own = families[family]
     torch.manual_seed(7)
     config = getattr(transformers, f"{name}Config")(**{**SHAPE, **own, **changes})
     config._attn_implementation = "eager"  # others may leave a cap out
@@ -163,8 +168,10 @@ def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
     reference = getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")(config).eval()
     # Weights of the usual start are so small that every mistake in attention drowns; these make it matter.
     with torch.no_grad():
-        for parameter in reference.parameters():
-            parameter.copy_(torch.randn_like(parameter) * 0.25 + (1.0 if parameter.dim() == 1 else 0.0))
+        for at, parameter in reference.named_parameters():
+            usual = torch.randn_like(parameter) * 0.25 + (1.0 if parameter.dim() == 1 else 0.0)
+            given = special(at, parameter)
+            parameter.copy_(usual if given is None else given)
         for name, buffer in reference.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(torch.randn_like(buffer) * 0.25)

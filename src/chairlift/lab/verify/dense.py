@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from chairlift.lab.verify.feed_forward import feed_forward_of, linear
-from chairlift.models.spec import LayerSpec, ModelConfig, RopeScaling, Rotation
-from chairlift.models.tensors import LayerTensors, Part, end_tensors, layer_tensors
+from chairlift.models.mixers.attention import RopeScaling, Rotation
+from chairlift.models.parts import Part
+from chairlift.models.spec import LayerSpec, ModelConfig
+from chairlift.models.tensors import LayerTensors, end_tensors, layer_tensors
 from chairlift.runner.weights.source import TensorSource, in_order
 from chairlift.telemetry.logit_files import Logits
 
@@ -61,15 +63,16 @@ class _Layer:
     ) -> None:  # fmt: skip
         self._spec = spec
         self._max_len = max_len
-        self._qkv, self._output = linear(tensors.qkv, read), linear(tensors.output, read)
+        self._qkv, self._output = linear(tensors.mixer.matrices["qkv"], read), linear(tensors.mixer.output, read)
         self._feed_forward = feed_forward_of(spec.feed_forward, tensors, read)
-        self._sinks = read(tensors.sinks).tolist() if tensors.sinks else None
+        sinks = tensors.mixer.further.get("sinks")
+        self._sinks = read(sinks).tolist() if sinks else None
         is_centred = config.has_centred_norms
         self._norms = {
             role: _norm_of(
                 part, tensors.norm_biases.get(role), config.rms_norm_eps, is_centred and role not in _OF_HEADS, read
             )
-            for role, part in tensors.norms.items()
+            for role, part in (tensors.norms | tensors.mixer.norms).items()
         }
 
     def through(self, x: Tensor) -> Tensor:

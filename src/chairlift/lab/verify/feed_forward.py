@@ -10,8 +10,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from chairlift.models.parts import Matrix, Part
 from chairlift.models.spec import ExpertsSpec, FeedForwardSpec
-from chairlift.models.tensors import ExpertTensors, LayerTensors, Matrix, Part
+from chairlift.models.tensors import ExpertTensors, LayerTensors
 
 Linear = Callable[[Tensor], Tensor]
 

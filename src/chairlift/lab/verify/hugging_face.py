@@ -17,8 +17,9 @@ import torch
 from chairlift.build import ResolvedModel
 from chairlift.models.families.known import BY_ARCHITECTURE
 from chairlift.models.families.wrapped import text_values
+from chairlift.models.mixers.attention import Rotation
 from chairlift.models.source import config_json
-from chairlift.models.spec import ModelConfig, Rotation
+from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import GGUF_NAMES, expected_parts, weight_bytes
 from chairlift.runner.machine import hardware
 from chairlift.runner.weights.source import TensorSource, as_stored, in_order
@@ -46,7 +47,7 @@ def why_not(config: ModelConfig, max_len: int = 0, is_folder: bool = True) -> st
         return "it keeps experts in other tensors than this file"
     if config.names.layer == GGUF_NAMES.layer and config.architecture not in _READ_AS_GGUF:
         return f"its GGUF files of {config.architecture} are not read by transformers"
-    if any(_original_len(layer.attention.rotation) < max_len for layer in config.layers):
+    if any(_original_len(spec.rotation) < max_len for spec in config.attentions):
         return "it chooses the factors of longrope by the length of each text, not by what is served"
     wanted, free = weight_bytes(config, 4, 4), hardware.free_memory(_CPU)
     if wanted > free * 0.8:

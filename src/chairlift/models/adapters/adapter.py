@@ -18,12 +18,12 @@ from chairlift.models.adapters.header import ITEMSIZES, Header, StoredTensor, ad
 from chairlift.models.adapters.peft import PeftConfig, read_peft
 from chairlift.models.families.known import BY_ARCHITECTURE
 from chairlift.models.families.wrapped import text_name
+from chairlift.models.parts import Order
 from chairlift.models.spec import ModelConfig
-from chairlift.models.tensors import GGUF_NAMES, HeadOrder, LayerTensors, Matrix, layer_tensors
+from chairlift.models.tensors import GGUF_NAMES, layer_tensors
 
 TENSOR_FILE = "adapter_model.safetensors"
 _METADATA_BYTES, _TENSOR_BYTES = 2**16, 512  # of the header: beside its tensors, and for each of them
-ROLES = ("qkv", "output", "gate_up", "down")  # of a layer's matrices, as `LayerTensors` has them
 _TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 _REFUSED = (
     ("lora_embedding_", "adapters of the embedding are not supported"),
@@ -41,7 +41,7 @@ class Place(NamedTuple):
     role: str
     first: int  # row
     shape: tuple[int, ...]  # [out, in]
-    order: HeadOrder | None = None  # of the rows of B, as of the stored matrix; None: they are in order
+    order: Order | None = None  # of the rows of B, as of the stored matrix; None: they are in order
 
 
 class LowRankPart(NamedTuple):
@@ -100,18 +100,12 @@ def _places(config: ModelConfig) -> dict[str, Place]:
     config = as_hugging_face(config)
     places: dict[str, Place] = {}
     for index in range(config.num_layers):
-        tensors = layer_tensors(config, index)
-        for role in ROLES:
-            first, matrix = 0, _matrix(tensors, role)
-            for part in matrix.parts if matrix else ():  # a layer may have experts alone
+        for role, matrix in layer_tensors(config, index).by_role.items():
+            first = 0
+            for part in matrix.parts:
                 places[part.name.removesuffix(".weight")] = Place(index, role, first, part.shape, part.order)
                 first += part.shape[0]
     return places
-
-
-def _matrix(tensors: LayerTensors, role: str) -> Matrix | None:
-    matrix: Matrix | None = getattr(tensors, role)
-    return matrix
 
 
 def _module(path: Path, name: str, tensor: StoredTensor, places: Mapping[str, Place], config: ModelConfig) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from chairlift.config.fields import Fields
 from chairlift.models.embedding.declared import EncoderConfig, EncoderLayerSpec, EncoderNames, HeadSpec, Pooling
 from chairlift.models.families.reading import num_layers, require
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 
 ACTIVATIONS = {
     "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu",

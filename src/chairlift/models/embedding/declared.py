@@ -6,7 +6,7 @@ A decoder may make them too: then there is no encoder here, and its layers are t
 from dataclasses import dataclass, field
 from typing import Literal
 
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 
 Pooling = Literal["cls", "mean", "max", "last", "mean_sqrt_len"]
 EMBED, RERANK = "embed", "rerank"  # tasks beside "generate"

@@ -10,7 +10,7 @@ from chairlift.models.embedding.bert import EncoderFamily, read_activation, read
 from chairlift.models.embedding.declared import EncoderConfig, EncoderLayerSpec, EncoderNames, HeadSpec, Pooling
 from chairlift.models.families.reading import num_layers
 from chairlift.models.families.rope import read_rotations
-from chairlift.models.spec import Rotation
+from chairlift.models.mixers.attention import Rotation
 
 _FULL, _LOCAL = "full_attention", "sliding_attention"
 _THETAS = {_FULL: ("global_rope_theta", 160_000.0), _LOCAL: ("local_rope_theta", 10_000.0)}

@@ -21,7 +21,8 @@ from chairlift.models.families.reading import (
     with_windows,
 )
 from chairlift.models.families.rope import read_rotations, refuse_other_theta
-from chairlift.models.spec import HF_NAMES, AttentionSpec, ModelConfig, Rotation
+from chairlift.models.mixers.attention import AttentionSpec, Rotation
+from chairlift.models.spec import HF_NAMES, ModelConfig
 
 _NAMES = replace(
     HF_NAMES,

@@ -16,7 +16,8 @@ from chairlift.models.families.reading import (
     with_attention,
     with_layers,
 )
-from chairlift.models.spec import HF_NAMES, AttentionSpec, FeedForwardSpec, ModelConfig
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import HF_NAMES, FeedForwardSpec, ModelConfig
 
 _SHARED_NAMES = replace(HF_NAMES, gate_up=("shared_mlp.input_linear",), down="shared_mlp.output_linear")
 

@@ -13,7 +13,8 @@ from chairlift.models.families.reading import (
     with_windows,
 )
 from chairlift.models.families.rope import Turning, rotation_map
-from chairlift.models.spec import ModelConfig, QueryGrowth
+from chairlift.models.mixers.attention import QueryGrowth
+from chairlift.models.spec import ModelConfig
 
 _OWN_KEYS = frozenset({"llama_4_scaling_beta", "max_position_embeddings"})
 

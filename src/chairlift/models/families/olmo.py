@@ -20,7 +20,8 @@ from chairlift.models.families.reading import (
     with_windows,
 )
 from chairlift.models.families.rope import read_rotations
-from chairlift.models.spec import HF_NAMES, AttentionSpec, ModelConfig, Rotation
+from chairlift.models.mixers.attention import AttentionSpec, Rotation
+from chairlift.models.spec import HF_NAMES, ModelConfig
 
 _NAMES = replace(HF_NAMES, after_attention="post_attention_layernorm", after_feed_forward="post_feedforward_layernorm")
 _THETA = 500_000.0  # of OLMo 3

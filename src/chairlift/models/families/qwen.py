@@ -6,7 +6,8 @@ from typing import Any
 from chairlift.config.fields import Fields
 from chairlift.models.families.family import Family
 from chairlift.models.families.reading import num_layers, read_attention, read_model, require, with_windows
-from chairlift.models.spec import AttentionSpec, ModelConfig
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import ModelConfig
 
 _QWEN3_HEAD_DIM = 128  # where a configuration does not say, whatever the hidden size
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from chairlift.config.fields import Fields
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.spec import RopeScaling, Rotation
+from chairlift.models.mixers.attention import RopeScaling, Rotation
 
 THETA = 10000.0
 _ALWAYS = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})

@@ -42,7 +42,7 @@ def _turns(config: Fields) -> list[bool]:
 
 def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
     layer = config.layers[0]
-    still = replace(layer, attention=replace(layer.attention, rotation=None))
+    still = replace(layer, mixer=replace(layer.attention, rotation=None))
     layers = tuple(layer if has_turn else still for has_turn in all_but_last(_INTERVAL, config.num_layers))
     return replace(config, layers=layers, names=replace(config.names, has_paired_rows=True))
 

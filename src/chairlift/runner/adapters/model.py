@@ -118,7 +118,7 @@ def adapted(decoder: Decoder, slots: AddsAdapters) -> Decoder:
 
 
 def with_weights(decoder: Decoder, wrap: Wrap) -> Decoder:
-    """The same decoder with each matrix of its layers wrapped. After the last attention, only rows whose logits are
+    """The same decoder with each matrix of its layers wrapped. After the last mixer, only rows whose logits are
     wanted go on."""
     layers = []
     for index, layer in enumerate(decoder.layers):
@@ -126,7 +126,7 @@ def with_weights(decoder: Decoder, wrap: Wrap) -> Decoder:
         layers.append(
             replace(
                 layer,
-                qkv=wrap(layer.qkv, (index, "qkv"), False),
+                weights={role: wrap(weight, (index, role), False) for role, weight in layer.weights.items()},
                 output=wrap(layer.output, (index, "output"), is_last),
                 gate_up=layer.gate_up and wrap(layer.gate_up, (index, "gate_up"), is_last),
                 down=layer.down and wrap(layer.down, (index, "down"), is_last),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from triton import knobs
 
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.cuda.target import arch
 from chairlift.runner.weights.mxfp4 import in_halves, widened
 

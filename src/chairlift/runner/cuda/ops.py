@@ -7,7 +7,7 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.cuda.attention import exact as exact_attention
 from chairlift.runner.cuda.attention.exact_trial import can_fuse
 from chairlift.runner.cuda.attention.one_row import attend_one_row

@@ -14,6 +14,7 @@ from torch import Tensor
 from chairlift.models.embedding.declared import EmbeddingConfig
 from chairlift.runner.embedding.encoder import Encoder, ScoreHead, normalized, pool
 from chairlift.runner.embedding.inputs import BLOCK, Input, Rows, rows_of
+from chairlift.runner.mixers.mixer import State
 from chairlift.runner.model import Decoder, OnLayer, nothing
 from chairlift.runner.ops import Batch
 
@@ -56,24 +57,22 @@ class DecoderBody:
         return normalized(pooled) if self.config.is_normalized else _wide(pooled)
 
     def _scratch(self, num_blocks: int) -> "Scratch":
-        shapes = [
-            (num_blocks, layer.spec.attention.num_kv_heads, BLOCK, layer.spec.attention.head_dim)
-            for layer in self.decoder.layers
-        ]
+        kinds = [layer.spec.mixer.rows for layer in self.decoder.layers]
         made = {
-            shape: [torch.zeros(shape, dtype=self.decoder.dtype, device=self.device) for _ in "kv"]
-            for shape in dict.fromkeys(shapes)
+            rows: tuple(
+                torch.zeros(num_blocks, row.num_heads, BLOCK, row.width, dtype=self.decoder.dtype, device=self.device)
+                for row in rows
+            )
+            for rows in dict.fromkeys(kinds)
         }
-        keys, values = ([made[shape][kind] for shape in shapes] for kind in range(2))
-        return Scratch(keys, values, (0,) * len(shapes))
+        return Scratch([made[rows] for rows in kinds], (0,) * len(kinds))
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
     """In the place of a KV cache: layers of one shape share their memory."""
 
-    keys: list[Tensor]
-    values: list[Tensor]
+    state: list[State]
     groups: tuple[int, ...]  # of each layer: all see the same blocks
 
 

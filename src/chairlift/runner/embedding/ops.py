@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.embedding.inputs import Group, Rows
 from chairlift.runner.ops import Norm, Weight
 from chairlift.runner.torch.ops import TorchWeight, normed, rotate

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.embedding.declared import EncoderConfig, EncoderLayerSpec, HeadSpec
-from chairlift.models.spec import ModelConfig, Rotation
+from chairlift.models.mixers.attention import Rotation
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.embedding.encoder import Encoder, EncoderLayer, ScoreHead
 from chairlift.runner.embedding.ops import EncoderAttention, EncoderOps
 from chairlift.runner.ops import Norm, Weight

@@ -16,7 +16,8 @@ from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import FeedForwardSpec, LayerSpec, ModelConfig
 from chairlift.runner.fallback.library import base_of, empty_model, foreign, read_config
 from chairlift.runner.kernels import pick_kernels
 
@@ -95,7 +96,7 @@ def describe(config: ModelConfig, is_padded: bool) -> ModelConfig:
     return replace(
         config,
         layers=tuple(
-            LayerSpec(attention=_padded(spec) if is_padded else spec, feed_forward=feed_forward) for spec in noted.specs
+            LayerSpec(mixer=_padded(spec) if is_padded else spec, feed_forward=feed_forward) for spec in noted.specs
         ),
         fallback=replace(config.fallback, num_parameters=num_parameters),
     )

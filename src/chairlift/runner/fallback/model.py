@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface
 
-from chairlift.models.spec import AttentionSpec, ModelConfig
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.fallback.describe import STEP
 from chairlift.runner.fallback.library import base_name, base_of
 from chairlift.runner.kv_cache import KvCache
@@ -42,7 +43,7 @@ class _Pass:
         """Of one layer: query [1, heads, T, D], key and value [1, kv_heads, T, D or another] -> [1, T, heads, D]"""
         self.on_layer()
         layer, self.num_done = self.num_done, self.num_done + 1
-        spec, keys, values = self.specs[layer], self.kv.keys[layer], self.kv.values[layer]
+        spec, (keys, values) = self.specs[layer], self.kv.state[layer]
         q, k, v = (_rows(x, spec.head_dim) for x in (query, key, value))
         q = q.contiguous()
         self.ops.store(k, v, keys, values, self.batch)

@@ -69,5 +69,5 @@ def _shared_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
 
 
 def _largest_key(config: ModelConfig, limits: Limits) -> GraphKey:
-    has_groups = any(layer.attention.has_groups for layer in config.layers)
+    has_groups = any(spec.has_groups for spec in config.attentions)
     return GraphKeys(limits, has_groups, exact=False).largest

@@ -17,7 +17,7 @@ from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import num_parameters
 from chairlift.runner.cuda.adapters.layout import slot_numbers
 from chairlift.runner.kernels import pick_kernels, pick_kv_dtype
-from chairlift.runner.kv_cache import kv_bytes_per_block
+from chairlift.runner.kv_cache import kv_bytes_per_block, num_kv_tensors, sizes_of
 from chairlift.runner.machine import hardware
 from chairlift.runner.machine.devices import DeviceSpec
 from chairlift.runner.memory.budget import Budget, check_weights, gib
@@ -61,16 +61,17 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     dtype = hardware.resolve_dtype(settings.dtype, where, stored, device.capability >= _BF16)
     if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
         raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
-    limits = limits_without_pool(settings, config, where, memory=device.total)
-    groups = kv_groups(config, bool(limits.groups))
     fast = pick_kernels(settings.kernels, where, dtype, config) if device.kind == "cpu" else "triton"
     is_fp8 = settings.kv_dtype == "fp8"
     kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
+    sizes = sizes_of(settings.block_size, dtype, kv_dtype)
+    limits = limits_without_pool(settings, config, where, memory=device.total, sizes=sizes)
+    groups = kv_groups(config, bool(limits.groups), sizes)
     quantize = pick_quantize(settings.quantize, settings.dtype, fast, config)
     weights = parameter_bytes = kept_bytes(config, quantize, dtype.itemsize)
-    own = config.layers if config.fallback is None else ()
-    heads = {(layer.attention.rotation, layer.attention.head_dim) for layer in own}
-    weights += 4 * limits.max_model_len * sum(head_dim for _, head_dim in heads)  # tables of rotations
+    own = config.mixers if config.fallback is None else ()
+    tables = {table for mixer in own for table in mixer.rotations}
+    weights += 4 * limits.max_model_len * sum(width for _, width in tables)
     if limits.num_adapter_slots and device.kind == "cuda":
         weights += limits.num_adapter_slots * slot_numbers(config, settings.max_lora_rank) * dtype.itemsize
     block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype, groups)
@@ -81,7 +82,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     else:
         budget, limits = _on_gpu(config, limits, device, weights, dtype.itemsize, share)
         if settings.num_blocks is None and settings.kv_memory is None:
-            num_fitting = budget.num_blocks_within(share, block_bytes, limits, 2 * groups.num_places)
+            num_fitting = budget.num_blocks_within(share, block_bytes, limits, num_kv_tensors(config, groups))
     wanted = limits.max_model_len
     limits = with_pool(limits, settings, source, block_bytes, num_fitting, device.total - weights)
     kv_bytes = limits.num_blocks * block_bytes

@@ -4,7 +4,9 @@ It follows `Decoder.through_layers`, `Layer.feed_forward`, `CudaOps` and `CudaSa
 numbers a token.
 """
 
-from chairlift.models.spec import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.mixers.mixer import MixerSpec
+from chairlift.models.spec import ExpertsSpec, LayerSpec, ModelConfig
 from chairlift.runner.cuda.sampling.rows import MAX_PENALISED
 from chairlift.runner.cuda.step.graph_key import GraphKey
 from chairlift.runner.memory.torch_memory import Piece, TorchMemory
@@ -40,9 +42,9 @@ class _Step:
         for left, layer in zip(reversed(range(self._config.num_layers)), self._config.layers, strict=True):
             x = self._normed(x, layer.has_norm_before)
             beside = x if layer.is_parallel else None
-            x = self._attended(x, layer.attention, beside)
+            x = self._mixed(x, layer.mixer, beside)
             if self._key.is_cut and not left:
-                x, beside = self._cut(x, layer.attention, beside)
+                x, beside = self._cut(x, layer.mixer, beside)
             x = self._in_place_of(x, self._hidden())
             x = self._after(x, layer)
             x = self._normed(x, layer.has_norm_before and not layer.is_parallel)
@@ -76,20 +78,19 @@ class _Step:
     def _after(self, x: Piece, layer: LayerSpec) -> Piece:
         return self._in_place_of(x, self._hidden()) if layer.has_norm_after else x
 
-    def _attended(self, x: Piece, spec: AttentionSpec, beside: Piece | None) -> Piece:
-        width = spec.num_heads * spec.head_dim
-        inner = [self._rows(width + 2 * spec.num_kv_heads * spec.head_dim), self._rows(width)]
-        out = self._rows(width)
-        parts = self._key.num_parts * spec.num_heads * _FLOAT
-        inner += [self._memory.take(parts * each) for each in (spec.head_dim, 2) if parts]
+    def _mixed(self, x: Piece, spec: MixerSpec, beside: Piece | None) -> Piece:
+        inner = [self._rows(spec.num_inputs), self._rows(spec.num_outputs)]
+        out = self._rows(spec.num_outputs)
+        if isinstance(spec, AttentionSpec) and (parts := self._key.num_parts * spec.num_heads * _FLOAT):
+            inner += [self._memory.take(parts * each) for each in (spec.head_dim, 2)]
         self._memory.free(*inner)
         return out if x is beside else self._in_place_of(x, out)
 
-    def _cut(self, x: Piece, spec: AttentionSpec, beside: Piece | None) -> tuple[Piece, Piece | None]:
+    def _cut(self, x: Piece, spec: MixerSpec, beside: Piece | None) -> tuple[Piece, Piece | None]:
         """Only rows go on whose logits are wanted."""
         self._num_rows = self._key.num_samples
         before = [x, self._residual, *([] if beside is None else [beside])]
-        x, self._residual = self._rows(spec.num_heads * spec.head_dim), self._hidden()
+        x, self._residual = self._rows(spec.num_outputs), self._hidden()
         beside = None if beside is None else self._hidden()
         self._memory.free(*before)
         return x, beside

@@ -14,7 +14,7 @@ from mindspore import ops
 from mindspore.ops.auto_generate import PagedAttention, ReshapeAndCache
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.mindspore.weight import put
 from chairlift.runner.ops import Batch
 

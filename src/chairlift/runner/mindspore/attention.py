@@ -16,7 +16,7 @@ import numpy as np
 from mindspore import ops
 from numpy.typing import NDArray
 
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.mindspore.weight import put
 from chairlift.runner.ops import Batch
 

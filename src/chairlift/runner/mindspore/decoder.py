@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.mindspore.kv_cache import MindSporeCache
 from chairlift.runner.mindspore.layer import make_after, make_before, rms_norm
 from chairlift.runner.mindspore.weight import MindSporeWeight, to_mindspore, to_torch
 from chairlift.runner.model import Decoder, Layer, OnLayer, nothing
-from chairlift.runner.ops import Batch, Norm
+from chairlift.runner.ops import Attention, Batch, Norm
 
 
 class PagedAttention(Protocol):
@@ -60,7 +60,7 @@ class MindSporeDecoder:
         after = cache(lambda spec: make_after(spec, eps))
         self._layers = [
             _Walked(
-                layer.spec.attention, layer.attention.rotation, before(layer.spec), _before_tensors(layer),
+                layer.spec.attention, _attention(layer).rotation, before(layer.spec), _before_tensors(layer),
                 after(layer.spec), _after_tensors(layer),
             )
             for layer in decoder.layers
@@ -87,9 +87,14 @@ class MindSporeDecoder:
 
 
 def _before_tensors(layer: Layer) -> tuple[Any, ...]:
-    assert isinstance(layer.qkv, MindSporeWeight)
-    norms = layer.attention.q_norm, layer.attention.k_norm
-    return _gain(layer.before_attention), layer.qkv.matrix, layer.qkv.bias, *map(_put, norms)
+    qkv, attention = layer.weights["qkv"], _attention(layer)
+    assert isinstance(qkv, MindSporeWeight)
+    return _gain(layer.before_attention), qkv.matrix, qkv.bias, *map(_put, (attention.q_norm, attention.k_norm))
+
+
+def _attention(layer: Layer) -> Attention:
+    assert isinstance(layer.mixer, Attention)  # `check_fits` refuses others
+    return layer.mixer
 
 
 def _after_tensors(layer: Layer) -> tuple[Any, ...]:

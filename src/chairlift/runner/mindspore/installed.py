@@ -6,6 +6,7 @@ Which declared models MindSpore's decoder computes.
 from importlib.metadata import PackageNotFoundError, version
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.models.spec import LayerSpec, ModelConfig
 
 _MAJOR = "2"
@@ -38,6 +39,8 @@ def check_fits(config: ModelConfig, device: str) -> None:
 
 
 def _lacking(layer: LayerSpec) -> str:
+    if not isinstance(layer.mixer, AttentionSpec):
+        return f"layers of {layer.mixer.name}"
     attention, feed_forward = layer.attention, layer.feed_forward
     if attention.has_output_bias or feed_forward.has_bias:
         return "biases beside those of queries, keys and values"

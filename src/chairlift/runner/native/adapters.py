@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, bfloat16
 
 from chairlift.core.plan import AdapterSlot
-from chairlift.models.adapters.adapter import ROLES
+from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import layer_tensors
 from chairlift.runner.adapters.low_rank import HostAdapter, LowRank, MatrixKey
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.native.packed import PackedWeight
@@ -25,12 +26,12 @@ Record = NDArray[np.int64]
 
 class NativeSlots:
     def __init__(
-        self, store: AdapterStore[HostAdapter], num_slots: int, num_layers: int, max_rows: int, calls: Calls
+        self, store: AdapterStore[HostAdapter], num_slots: int, config: ModelConfig, max_rows: int, calls: Calls
     ) -> None:
         """max_rows: of a step."""
         self._store = store
         self._loaded: list[tuple[HostAdapter, Mapping[MatrixKey, Record]] | None] = [None] * num_slots
-        keys = [(layer, role) for layer in range(num_layers) for role in ROLES]
+        keys = [(layer, role) for layer in range(config.num_layers) for role in layer_tensors(config, layer).by_role]
         self._tables = {key: np.zeros(num_slots, np.int64) for key in keys}
         self._table_at = {key: table.ctypes.data for key, table in self._tables.items()}
         self._rows = [np.full(max_rows, -1, np.int32) for _ in range(2)]  # of all, and of those whose logits are wanted

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.models.spec import SCORES, AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import SCORES
 from chairlift.runner.kv_cache import store
 from chairlift.runner.native.experts import NativeExperts, native_experts
 from chairlift.runner.native.library import SPIN_NS, load

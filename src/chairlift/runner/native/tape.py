@@ -85,6 +85,14 @@ class Tape:
     kept: list[Tensor]
 
 
+def taped_decoder(decoder: Decoder, calls: Calls) -> "TapedDecoder | Decoder":
+    """With a tape where all that its layers do is such calls."""
+    is_taped = len(decoder.attentions) == len(decoder.layers)
+    return (
+        TapedDecoder(decoder, calls) if is_taped and not any(a.spec.has_gate for a in decoder.attentions) else decoder
+    )
+
+
 class TapedDecoder:
     """A decoder on native operations whose small steps are replayed."""
 
@@ -109,7 +117,7 @@ class TapedDecoder:
 
     def _record(self, batch: Batch, kv: KvCache) -> Tape:
         decoder = self._decoder
-        own = _room_for(batch, -(-len(decoder.layers[0].attention.rotation) // kv.block_size))
+        own = _room_for(batch, -(-decoder.max_len // kv.block_size))
         _copy(batch, own)
         self._calls.begin()
         try:

@@ -22,7 +22,7 @@ from chairlift.runner.cuda.step.graph_key import max_graphs
 from chairlift.runner.fingerprint import fingerprint
 from chairlift.runner.hooks import MovesBlocks, ShowsLogits
 from chairlift.runner.kernels import compile_ahead, make_runner
-from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
+from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block, num_kv_tensors
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.budget import Budget
 from chairlift.runner.memory.gpu import SHARE, GpuMemory
@@ -126,7 +126,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
             budget, limits, num_graphs = gpu.measure(make, limits)
             if settings.num_blocks is None and settings.kv_memory is None:
                 num_fitting = budget.num_blocks_within(
-                    gpu.share, sharing * block_bytes, limits, num_tensors=2 * chosen.kv_groups.num_places
+                    gpu.share, sharing * block_bytes, limits, num_kv_tensors(chosen.config, chosen.kv_groups)
                 )
         wanted, free = limits.max_model_len, hardware.free_memory(device) // sharing
         limits = with_pool(limits, settings, source, block_bytes, num_fitting, free)

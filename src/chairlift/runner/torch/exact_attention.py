@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted
 

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chairlift.models.spec import CLAMP, STEEPNESS, AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import CLAMP, STEEPNESS
 from chairlift.runner.kv_cache import store
 from chairlift.runner.machine.instructions import architecture
 from chairlift.runner.ops import (
@@ -27,9 +28,10 @@ from chairlift.runner.ops import (
     Weight,
     each_weight,
 )
+from chairlift.runner.row_exact import UNSPLIT, sigmoid
 from chairlift.runner.torch.exact_attention import exact_attention
 from chairlift.runner.torch.experts import mix, route
-from chairlift.runner.torch.fixed_rows import UNSPLIT, FixedRowsWeight, RowCounts, sigmoid
+from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
 from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted, without_cudnn
 
 _MAX_QUERIES = 512  # rows of a prompt chunk at once: bounds the mask and the scores

@@ -4,7 +4,7 @@ Always: every tensor of the source is used or known to be redundant; anything el
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,19 +13,13 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation
-from chairlift.models.tensors import (
-    ExpertTensors,
-    LayerTensors,
-    Matrix,
-    Part,
-    end_tensors,
-    expected_parts,
-    layer_tensors,
-)
+from chairlift.models.parts import Matrix, Part
+from chairlift.models.spec import FeedForwardSpec, LayerSpec, ModelConfig
+from chairlift.models.tensors import ExpertTensors, LayerTensors, end_tensors, expected_parts, layer_tensors
+from chairlift.runner.mixers.load import load_mixer
 from chairlift.runner.model import Decoder, Layer
-from chairlift.runner.ops import Attention, Experts, MakeWeight, Norm, Ops, Weight
-from chairlift.runner.rope import query_factors, rotation_table
+from chairlift.runner.ops import Experts, MakeWeight, Norm, Ops, Weight
+from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.experts import ExpertReader
 from chairlift.runner.weights.source import TensorSource, in_order, kept
 from chairlift.runner.weights.transfer import Transfer, transfer_to
@@ -71,25 +65,23 @@ class Assembly:
         refuse_unknown(config, self.source)
         tensors = end_tensors(config)
         embedding = self._matrix(tensors.embedding, self.weight_format.ends)
-        rotation = cache(lambda turn, head_dim: rotation_table(turn, head_dim, max_len, self._wide).to(self.device))
-        layers = tuple(self._layer(spec, layer_tensors(config, i), rotation) for i, spec in enumerate(config.layers))
+        reads = _Reads(self, max_len)
+        layers = tuple(self._layer(spec, layer_tensors(config, i), reads) for i, spec in enumerate(config.layers))
         norm = self._scaled(self._norm(tensors.norm, tensors.norm_bias), config.logit_factor)
         head = embedding if tensors.head is None else self._matrix(tensors.head, self.weight_format.ends)
         factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(self.dtype).item()
-        return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype)
+        return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype, max_len)
 
-    def _layer(
-        self, spec: LayerSpec, tensors: LayerTensors, rotation: Callable[[Rotation | None, int], Tensor]
-    ) -> Layer:
+    def _layer(self, spec: LayerSpec, tensors: LayerTensors, reads: "_Reads") -> Layer:
         norms = {
             role: self._norm(part, tensors.norm_biases.get(role)) for role, part in tensors.norms.items()
         }  # fmt: skip
         make = self.weight_format.layers
         return Layer(
             spec=spec,
-            attention=self._attention(spec.attention, tensors, norms, rotation),
-            qkv=self._matrix(tensors.qkv, make),
-            output=self._matrix(tensors.output, make),
+            mixer=load_mixer(spec.mixer, tensors.mixer, reads),
+            weights={role: self._matrix(matrix, make) for role, matrix in tensors.mixer.matrices.items()},
+            output=self._matrix(tensors.mixer.output, make),
             gate_up=self._matrix(tensors.gate_up, make) if tensors.gate_up else None,
             down=self._matrix(tensors.down, make) if tensors.down else None,
             experts=self._experts(spec.feed_forward, tensors.experts) if tensors.experts else None,
@@ -98,17 +90,6 @@ class Assembly:
             before_feed_forward=norms.get("before_feed_forward"),
             after_feed_forward=norms.get("after_feed_forward"),
         )
-
-    def _attention(
-        self, spec: AttentionSpec, tensors: LayerTensors, norms: dict[str, Norm],
-        rotation: Callable[[Rotation | None, int], Tensor],
-    ) -> Attention:  # fmt: skip
-        table = rotation(spec.rotation, spec.head_dim)
-        q_gain, k_gain = (norms[role].gain if role in norms else None for role in ("q_norm", "k_norm"))
-        factors = query_factors(spec.growth, len(table), self._wide)
-        factors = None if factors is None else factors.to(self.device)
-        sinks = self._stack((tensors.sinks,), self._wide) if tensors.sinks else None
-        return Attention(spec, table, q_gain, k_gain, self.config.rms_norm_eps, factors, sinks)
 
     def _experts(self, spec: FeedForwardSpec, tensors: ExpertTensors) -> Experts:
         assert spec.experts is not None
@@ -120,48 +101,64 @@ class Assembly:
             spec=spec,
             # Never quantised: it is small, and the choice should not depend on rounding.
             router=self._matrix(tensors.router, None),
-            correction=None if correction is None else self._stack((correction,), self._wide),
+            correction=None if correction is None else self.stack((correction,), self.wide),
             gate_up=reader.weight(tensors.gate_up, spec.experts.count),
             down=reader.weight(tensors.down, spec.experts.count),
+            shared_gate=None if tensors.shared_gate is None else self._matrix(tensors.shared_gate, None),
         )
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
-        bias = self._stack(matrix.bias) if matrix.bias else None
+        bias = self.stack(matrix.bias) if matrix.bias else None
+        make = None if matrix.is_exact else make
         keeps = self.ops.keeps if self.weight_format.as_stored else {}
         if (parts := kept(self.source, matrix.parts, keeps)) is None:
-            return (make or self.ops.weight)(self._stack(matrix.parts), bias)
+            return (make or self.ops.weight)(self.stack(matrix.parts), bias)
         return keeps[parts[0].kind](parts, bias, self.dtype)
 
-    def _stack(self, parts: Sequence[Part], dtype: torch.dtype | None = None) -> Tensor:
+    def stack(self, parts: Sequence[Part], dtype: torch.dtype | None = None) -> Tensor:
         heights = [part.shape[0] for part in parts]
         stacked = torch.empty((sum(heights), *parts[0].shape[1:]), dtype=dtype or self.dtype, device=self.device)
         for part, rows in zip(parts, stacked.split(heights), strict=True):
             self.transfer.copy(in_order(self.source.read(part.name, part.shape), part.order), rows)
         return stacked
 
-    def _gain(self, part: Part) -> Tensor:
+    def gain(self, part: Part) -> Tensor:
         """The weights of a norm, in float32 at least: 1 plus a weight loses too much in 16 bits."""
-        gain = self._stack((part,), self._wide)
+        gain = self.stack((part,), self.wide)
         return gain.add_(part.offset) if part.offset else gain
 
     def _norm(self, gain: Part, bias: Part | None) -> Norm:
-        added = None if bias is None else self._stack((bias,), self._wide)
-        return Norm(self._gain(gain), self.config.rms_norm_eps, added, self.config.has_centred_norms)
+        added = None if bias is None else self.stack((bias,), self.wide)
+        return Norm(self.gain(gain), self.config.rms_norm_eps, added, self.config.has_centred_norms)
 
     @staticmethod
     def _scaled(norm: Norm, factor: float) -> Norm:
         return replace(norm, gain=norm.gain * factor, bias=None if norm.bias is None else norm.bias * factor)
 
     @property
-    def _wide(self) -> torch.dtype:
+    def wide(self) -> torch.dtype:
         return torch.promote_types(self.dtype, torch.float32)
+
+
+class _Reads:
+    """For the mixers of layers."""
+
+    def __init__(self, assembly: Assembly, max_len: int) -> None:
+        self.eps, self.wide, self.device = assembly.config.rms_norm_eps, assembly.wide, assembly.device
+        self.gain = assembly.gain
+        self._stack = assembly.stack
+        # Layers share tables.
+        self.rotation = cache(lambda turn, width: rotation_table(turn, width, max_len, self.wide).to(self.device))
+
+    def tensor(self, part: Part) -> Tensor:
+        return self._stack((part,), self.wide)
 
 
 def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
     expected = {part.name for part in expected_parts(config)}
     head = f"{config.names.head}.weight"  # some files of tied models have it too
     further = tuple(config.names.layer.format(config.num_layers + i) for i in range(config.num_further_layers))
-    unread = further + config.towers
+    unread = further + config.further + config.towers
     for name in sorted(source.names):
         if name not in expected and name != head and not _COMPUTED.search(name) and not name.startswith(unread):
             raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")

@@ -14,9 +14,10 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.parts import Part
 from chairlift.models.source import Source, config_json
 from chairlift.models.spec import ModelConfig
-from chairlift.models.tensors import Part, expected_parts
+from chairlift.models.tensors import expected_parts
 from chairlift.runner.weights.assemble import refuse_unknown
 from chairlift.runner.weights.ckpt import CkptTensors
 

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from chairlift.models.tensors import Matrix, Part
+from chairlift.models.parts import Matrix, Part
 from chairlift.runner.ops import ExpertWeight, MakeWeight, Ops, TakesWeights, each_weight
 from chairlift.runner.weights import mxfp4
 from chairlift.runner.weights.source import Stored, TensorSource, kept, stored_part

@@ -10,7 +10,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.lab.verify.opened import PromptSpec
 from chairlift.lab.verify.reference import against_reference
 from chairlift.lab.verify.report import Verdict
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.ops import Batch
 from chairlift.runner.start import choices
 from chairlift.runner.torch.ops import TorchOps

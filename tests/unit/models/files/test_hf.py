@@ -16,15 +16,8 @@ from transformers import (
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.hf import load_hf
-from chairlift.models.spec import (
-    AttentionSpec,
-    FeedForwardSpec,
-    LayerSpec,
-    ModelConfig,
-    RopeScaling,
-    Rotation,
-    SamplingDefaults,
-)
+from chairlift.models.mixers.attention import AttentionSpec, RopeScaling, Rotation
+from chairlift.models.spec import FeedForwardSpec, LayerSpec, ModelConfig, SamplingDefaults
 
 SMALL = {
     "hidden_size": 64,
@@ -86,7 +79,7 @@ def test_llama_as_transformers_writes_it(tmp_path: Path) -> None:
     attention = AttentionSpec(
         num_heads=4, num_kv_heads=2, head_dim=16, scale=0.25, rotation=Rotation(theta=500000.0, scaling=scaling)
     )
-    assert set(config.layers) == {LayerSpec(attention=attention, feed_forward=FeedForwardSpec(width=128))}
+    assert set(config.layers) == {LayerSpec(mixer=attention, feed_forward=FeedForwardSpec(width=128))}
 
 
 def test_old_and_new_spelling_of_rope_mean_the_same(tmp_path: Path) -> None:

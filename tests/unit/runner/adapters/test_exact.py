@@ -48,7 +48,7 @@ def test_bits_are_the_same_alone_and_among_others(tmp_path: Path, name: str, dty
         store.read(number, str(write_adapter(tmp_path / str(number), seed=number, rank=rank)))
     slots: Slots = HostSlots(store, 3)
     if isinstance(ops, native.NativeOps):
-        slots = NativeSlots(store, 3, len(decoder.layers), sum(LENGTHS), ops.calls)
+        slots = NativeSlots(store, 3, decoder.config, sum(LENGTHS), ops.calls)
     places = (AdapterSlot(1, 2), AdapterSlot(2, 0), AdapterSlot(3, 1))
     slots.load(places)
     model = AdaptedModel(decoder, adapted(decoder, slots), slots)

@@ -9,7 +9,7 @@ import torch
 
 from chairlift.core.attributes import Attributes
 from chairlift.core.plan import AdapterSlot, Chunk, StepPlan
-from chairlift.models.adapters.adapter import ROLES, read_adapter
+from chairlift.models.adapters.adapter import read_adapter
 from chairlift.models.files.hf import load_hf
 from chairlift.runner.adapters.low_rank import HostAdapter, make_host_adapter
 from chairlift.runner.adapters.model import AdaptedModel, HostSlots, Slots, adapted
@@ -45,7 +45,7 @@ class World:
             self.store.read(number, str(path))
 
     def native_slots(self) -> NativeSlots:
-        return NativeSlots(self.store, NUM_SLOTS, len(self.decoder.layers), MAX_ROWS, self.ops.calls)
+        return NativeSlots(self.store, NUM_SLOTS, self.decoder.config, MAX_ROWS, self.ops.calls)
 
 
 @DTYPES
@@ -63,9 +63,10 @@ def test_it_adds_what_products_one_after_the_other_add(tmp_path: Path, dtype: to
             for slots in (ours, plain):
                 slots.load(loads)
                 slots.begin(batch)
-            for role in ROLES:
+            layer = world.decoder.layers[1]
+            weights = {**layer.weights, "output": layer.output, "gate_up": layer.gate_up, "down": layer.down}
+            for role, weight in weights.items():
                 for is_chosen, count in ((False, num_rows), (True, len(chosen))):
-                    weight = getattr(world.decoder.layers[1], role)
                     x = torch.randn(count, width_of(world, role)).to(dtype)
                     added, expected = weight.linear(x), weight.linear(x)
                     ours.add((1, role), is_chosen, x, added)

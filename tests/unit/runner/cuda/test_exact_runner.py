@@ -45,7 +45,7 @@ DECLARED = replace(
     PLAIN, embedding_factor=5.7, logit_cap=2.0, names=replace(HF_NAMES, after_attention="1", after_feed_forward="2"),
     layers=(
         replace(
-            LAYER, attention=replace(LAYER.attention, window=11, cap=0.5, scale=0.3), has_norm_after=True,
+            LAYER, mixer=replace(LAYER.attention, window=11, cap=0.5, scale=0.3), has_norm_after=True,
             feed_forward=FeedForwardSpec(width=32, activation="gelu_tanh"), residual_factor=0.22,
         ),
     ),

@@ -10,7 +10,7 @@ from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
-from chairlift.models.spec import AttentionSpec, Rotation
+from chairlift.models.mixers.attention import AttentionSpec, Rotation
 from chairlift.runner.embedding.inputs import Input, rows_of
 from chairlift.runner.embedding.ops import EncoderAttention, TorchEncoderOps
 from chairlift.runner.embedding.runner import EmbeddingRunner

@@ -9,7 +9,8 @@ import torch
 from chairlift.cli.main import main
 from chairlift.config.settings import MINDSPORE_DEVICES, Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.spec import LayerSpec, QueryGrowth
+from chairlift.models.mixers.attention import QueryGrowth
+from chairlift.models.spec import LayerSpec
 from chairlift.runner.kernels import check_exact, pick_attention, pick_kv_dtype
 from chairlift.runner.machine import hardware
 from chairlift.runner.mindspore import installed
@@ -84,9 +85,9 @@ LAYER = CONFIG.layers[0]
 
 
 @pytest.mark.parametrize(("layer", "named"), [
-    (replace(LAYER, attention=replace(LAYER.attention, has_output_bias=True)), "biases beside those of queries"),
-    (replace(LAYER, attention=replace(LAYER.attention, has_wide_qk_norm=True)), "norms over all heads"),
-    (replace(LAYER, attention=replace(LAYER.attention, growth=QueryGrowth(beta=0.1, length=9))), "queries that grow"),
+    (replace(LAYER, mixer=replace(LAYER.attention, has_output_bias=True)), "biases beside those of queries"),
+    (replace(LAYER, mixer=replace(LAYER.attention, has_wide_qk_norm=True)), "norms over all heads"),
+    (replace(LAYER, mixer=replace(LAYER.attention, growth=QueryGrowth(beta=0.1, length=9))), "queries that grow"),
     (replace(LAYER, is_parallel=True), "branches in parallel"),
     (replace(LAYER, feed_forward=replace(LAYER.feed_forward, has_gate=False)), "a feed-forward without a gate"),
 ])  # fmt: skip

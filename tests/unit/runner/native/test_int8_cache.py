@@ -1,6 +1,7 @@
 """Keys and values kept as bytes: near those kept as floats, refused where the kernels cannot, planned for by size."""
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def test_a_block_takes_a_byte_for_each_value_and_a_float_for_each_head() -> None
     heads = 2 * CONFIG.num_layers * spec.num_kv_heads * 16
     assert kv_bytes_per_block(CONFIG, 16, torch.int8) == heads * (spec.head_dim + 4)
     kv = KvCache(CONFIG, 3, 16, torch.int8, CPU)
-    assert sum(m.nbytes for m in (*kv.keys, *kv.values)) == 3 * kv_bytes_per_block(CONFIG, 16, torch.int8)
+    assert sum(m.nbytes for m in chain(*kv.state)) == 3 * kv_bytes_per_block(CONFIG, 16, torch.int8)
 
 
 def test_only_the_native_kernels_keep_bytes() -> None:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.models.spec import ACTIVATIONS, AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import ACTIVATIONS
 from chairlift.runner.ops import Batch, Norm
 from chairlift.runner.torch.ops import TorchOps
 

@@ -1,3 +1,5 @@
+from itertools import chain
+
 import pytest
 import torch
 
@@ -165,7 +167,7 @@ def test_a_request_whose_logits_are_not_numbers_fails_alone(runner: TorchRunner,
     good, bad = random_tokens(6), random_tokens(6, seed=1)
     owners = [request(good, id=0), request(bad, SamplingParams(temperature=0.0, logprobs=1), id=1)]
     carry_out(runner, step([chunk(good, 0, 5, [0, 1], owners[0]), chunk(bad, 0, 5, [2, 3], owners[1])]))
-    runner._kv.keys[0][2] = torch.nan
+    runner._kv.state[0][0][2] = torch.nan
     result = carry_out(runner, step([chunk(good, 5, 1, [0, 1], owners[0]), chunk(bad, 5, 1, [2, 3], owners[1])]))
     assert result.failed.keys() == {RequestId(1)}
     assert result.tokens[0] == best(twin, good)
@@ -281,7 +283,7 @@ def test_warming_up_fits_any_pool(twin: Twin, num_blocks: int) -> None:
 
 def test_kv_blocks_hold_the_bytes_they_are_said_to(twin: Twin) -> None:
     kv = KvCache(twin.config, 5, 4, torch.bfloat16, CPU)
-    total = sum(memory.numel() * memory.itemsize for memory in (*kv.keys, *kv.values))
+    total = sum(memory.numel() * memory.itemsize for memory in chain(*kv.state))
     assert total == 5 * kv_bytes_per_block(twin.config, 4, torch.bfloat16)
 
 

@@ -11,8 +11,8 @@ from gguf.constants import GGMLQuantizationType as Kind
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.gguf.header import read_header
 from chairlift.models.files.gguf.model import load_gguf
+from chairlift.models.parts import Part
 from chairlift.models.spec import FeedForwardSpec
-from chairlift.models.tensors import Part
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.torch.ops import TorchOps

@@ -16,7 +16,8 @@ from chairlift.models.families.reading import (
     with_windows,
 )
 from chairlift.models.families.rope import rotation_map
-from chairlift.models.spec import CLAMP, HF_NAMES, STEEPNESS, ModelConfig, Rotation
+from chairlift.models.mixers.attention import Rotation
+from chairlift.models.spec import CLAMP, HF_NAMES, STEEPNESS, ModelConfig
 
 _NAMES = replace(
     HF_NAMES,

@@ -11,7 +11,7 @@ from chairlift.config.fields import Fields
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.families.rope import yarn_length
 from chairlift.models.files.gguf.header import GgufHeader, TensorInfo
-from chairlift.models.spec import RopeScaling, Rotation
+from chairlift.models.mixers.attention import RopeScaling, Rotation
 
 _KINDS = ("none", "linear", "yarn", "longrope")
 _SHORT, _LONG = "rope_factors_short.weight", "rope_factors_long.weight"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.models.adapters.adapter import ROLES, as_hugging_face
+from chairlift.models.adapters.adapter import as_hugging_face
 from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import layer_tensors
 
@@ -34,11 +34,9 @@ class SlotLayout(NamedTuple):
 def slot_layout(config: ModelConfig) -> SlotLayout:
     config, shapes = as_hugging_face(config), {}
     for index in range(config.num_layers):
-        tensors = layer_tensors(config, index)
-        for role in ROLES:
-            if (matrix := getattr(tensors, role)) is not None:  # a layer may have experts alone
-                parts = matrix.parts
-                shapes[index, role] = parts[0].shape[1], tuple(part.shape[0] for part in parts)
+        for role, matrix in layer_tensors(config, index).by_role.items():
+            parts = matrix.parts
+            shapes[index, role] = parts[0].shape[1], tuple(part.shape[0] for part in parts)
     matrices, down = {}, 0
     up = sum(width * len(heights) for width, heights in shapes.values())
     for key, (width, heights) in shapes.items():

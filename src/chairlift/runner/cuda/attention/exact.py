@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.cuda.attention.exact_kernels import exact_prompt_kernel, exact_rows_kernel, join_kernel
 from chairlift.runner.cuda.attention.exact_one_row_kernel import exact_one_row_kernel
 from chairlift.runner.cuda.attention.paged import group

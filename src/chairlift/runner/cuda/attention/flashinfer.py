@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.spec import AttentionSpec, ModelConfig
+from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.machine import hardware
 
 _DTYPES = (torch.bfloat16, torch.float16)
@@ -28,12 +29,14 @@ def why_not_flashinfer(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelC
     # What comes before attention and after it is not FlashInfer's.
     kinds = {
         replace(
-            layer.attention, rotation=None, growth=None, has_qk_norm=False, has_wide_qk_norm=False, has_bias=False,
+            spec, rotation=None, growth=None, has_qk_norm=False, has_wide_qk_norm=False, has_bias=False,
             has_output_bias=False,
         )
-        for layer in config.layers
+        for spec in config.attentions
     }  # fmt: skip
-    spec = config.layers[0].attention
+    if not all(isinstance(mixer, AttentionSpec) for mixer in config.mixers):
+        return f"it is used where all layers attend; {_OTHERWISE}"
+    spec = config.attentions[0]
     if len(kinds) > 1 or spec.cap or spec.has_sinks or spec.scale != spec.head_dim**-0.5:
         plain = "the same in all layers, uncapped, plainly scaled and without sinks"
         return f"it is used where attention is {plain}; {_OTHERWISE}"

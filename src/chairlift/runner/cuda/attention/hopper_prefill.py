@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.cuda.attention.hopper_prefill_kernel import hopper_prompt_kernel
 from chairlift.runner.cuda.gluon import LINE, lines
 

@@ -53,7 +53,7 @@ class DevicePart:
         self._measure = exact_scores.measure if exact else measure
         self._kv = kv
         self._device = device
-        self._keys = GraphKeys(limits, any(layer.attention.has_groups for layer in model.config.layers), exact)
+        self._keys = GraphKeys(limits, any(spec.has_groups for spec in model.config.attentions), exact)
         most = max(limits.max_step_tokens, self._keys.max_tokens)
         self.num_rows, self.table_width = 2 * limits.max_running + 15, width  # for requests
         self._memory = memory = StepMemory(

@@ -11,8 +11,9 @@ from chairlift.config.options.resolve import resolve
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.ckpt.mindformers import as_config_json
 from chairlift.models.files.hf import load_values
+from chairlift.models.mixers.attention import RopeScaling
 from chairlift.models.source import find_source
-from chairlift.models.spec import ModelConfig, RopeScaling
+from chairlift.models.spec import ModelConfig
 from unit.config.options.test_llm_serving import REQUIRED
 
 LLAMA2_7B = {

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.gguf.header import TENSOR_TYPES, read_header
 from chairlift.models.files.gguf.model import load_gguf
+from chairlift.models.mixers.attention import Rotation
 from chairlift.models.source import embedded_path
-from chairlift.models.spec import Rotation
 
 
 def write_gguf(path: Path, **options: int) -> Path:

@@ -11,7 +11,8 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.gguf.header import GgufHeader, TensorInfo, read_header
 from chairlift.models.files.gguf.model import load_gguf
-from chairlift.models.spec import AttentionSpec, ModelConfig, RopeScaling, Rotation
+from chairlift.models.mixers.attention import AttentionSpec, RopeScaling, Rotation
+from chairlift.models.spec import ModelConfig
 
 LLAMA: dict[str, Any] = {
     "general.architecture": "llama",

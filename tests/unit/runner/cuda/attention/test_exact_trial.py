@@ -46,7 +46,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def is_fused(**changes: Any) -> bool:
     config, ops = uniform_model(**SHAPE | changes), CudaOps(exact=True)
     model = build_model(config, ops, DummyTensors(config), torch.float32, CPU, config.max_model_len)
-    return can_fuse(ops.rotate_and_store, model.layers[0].attention, torch.float32, 4, 16, CPU)
+    return can_fuse(ops.rotate_and_store, model.attentions[0], torch.float32, 4, 16, CPU)
 
 
 def a_bit_off(attend: Callable[..., None]) -> Callable[..., None]:

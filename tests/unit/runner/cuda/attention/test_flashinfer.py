@@ -23,7 +23,7 @@ BF16 = torch.bfloat16
 
 
 def with_attention(last_only: bool = False, **changes: Any) -> ModelConfig:
-    layers = [replace(layer, attention=replace(layer.attention, **changes)) for layer in CONFIG.layers]
+    layers = [replace(layer, mixer=replace(layer.attention, **changes)) for layer in CONFIG.layers]
     return replace(CONFIG, layers=(CONFIG.layers[0], layers[1]) if last_only else tuple(layers))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
-from chairlift.models.spec import AttentionSpec
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.cuda.attention import flashinfer_planner as planner
 from chairlift.runner.cuda.attention.flashinfer import FlashKernels
 from chairlift.runner.cuda.attention.flashinfer_planner import FlashPlan, FlashPlanner, page_lists

@@ -1,6 +1,7 @@
 """Steps of a single token in fewer kernels against torch's operations, in Triton's interpreter: no GPU needed."""
 
 import os
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -103,7 +104,7 @@ def settled() -> Decoder:
     """As a runner has it."""
     ops = CudaOps()
     model = built(ops)
-    ops.choose_kernels([layer.attention for layer in model.layers], torch.bfloat16, block_size=4, width=16, device=CPU)
+    ops.choose_kernels(model.attentions, torch.bfloat16, block_size=4, width=16, device=CPU)
     return model
 
 
@@ -126,9 +127,9 @@ def test_a_step_comes_out_as_with_torch(calls: list[int]) -> None:
     answers = []
     for decoder, batch in ((built(TorchOps()), case.plain), (settled(), case.cuda)):
         kv = KvCache(CONFIG, len(case.keys), 4, torch.bfloat16, CPU)
-        for memory in (*kv.keys, *kv.values):
+        for memory in chain(*kv.state):
             memory.normal_(generator=torch.Generator().manual_seed(2))
-        answers.append((decoder.hidden(batch, kv), kv.keys[1], kv.values[1]))
+        answers.append((decoder.hidden(batch, kv), *kv.state[1]))
     for want, got in zip(*answers, strict=True):
         torch.testing.assert_close(got, want, atol=3e-2, rtol=3e-2)
     assert calls == [1] * CONFIG.num_layers

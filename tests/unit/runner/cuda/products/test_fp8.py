@@ -70,7 +70,7 @@ def test_only_the_matrices_of_layers_are_kept_in_fp8() -> None:
         CONFIG, CudaOps(), DummyTensors(CONFIG), torch.bfloat16, cpu, 64, WeightFormat(layers=Fp8Weight)
     )
     for layer in model.layers:
-        assert {type(w) for w in (layer.qkv, layer.output, layer.gate_up, layer.down)} == {Fp8Weight}
+        assert {type(w) for w in (layer.weights["qkv"], layer.output, layer.gate_up, layer.down)} == {Fp8Weight}
     plain = build_model(CONFIG, CudaOps(), DummyTensors(CONFIG), torch.bfloat16, cpu, 64)
     tokens = torch.arange(5)
     assert torch.equal(model.embedding.rows(tokens), plain.embedding.rows(tokens))

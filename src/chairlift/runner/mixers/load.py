@@ -1,0 +1,73 @@
+"""A layer's mixer from its declaration and its tensors, but for the matrices: these are weights as any other.
+
+A mixer has one line in `_LOADERS`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from chairlift.models.mixers.attention import AttentionSpec, Rotation
+from chairlift.models.mixers.delta_net import DeltaNetSpec
+from chairlift.models.mixers.mixer import MixerSpec
+from chairlift.models.parts import MixerTensors, Part
+from chairlift.runner.mixers.delta_net import DeltaNet
+from chairlift.runner.mixers.mixer import Mixer
+from chairlift.runner.mixers.tiles import Tiles
+from chairlift.runner.ops import Attention, Norm
+from chairlift.runner.rope import query_factors
+
+
+class Reads(Protocol):
+    """Tensors of the model, where and as it computes."""
+
+    @property
+    def eps(self) -> float:
+        """Of its norms."""
+
+    @property
+    def wide(self) -> torch.dtype:
+        """Its number type, or float32 where that is narrower."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def tensor(self, part: Part) -> Tensor:
+        """Wide."""
+
+    def gain(self, part: Part) -> Tensor:
+        """The weights of a norm: wide, with what the stored ones lack."""
+
+    def rotation(self, rotation: Rotation | None, width: int) -> Tensor:
+        """Wide [max_len, width]: cosines, then sines."""
+
+
+def load_mixer(spec: MixerSpec, tensors: MixerTensors, reads: Reads) -> Mixer:
+    return _LOADERS[type(spec)](spec, tensors, reads)
+
+
+def _attention(spec: AttentionSpec, tensors: MixerTensors, reads: Reads) -> Attention:
+    table = reads.rotation(spec.rotation, spec.head_dim)
+    q_gain, k_gain = (reads.gain(norm) if (norm := tensors.norms.get(role)) else None for role in ("q_norm", "k_norm"))
+    factors = query_factors(spec.growth, len(table), reads.wide)
+    sinks = tensors.further.get("sinks")
+    return Attention(
+        spec, table, q_gain, k_gain, reads.eps, None if factors is None else factors.to(reads.device),
+        None if sinks is None else reads.tensor(sinks),
+    )  # fmt: skip
+
+
+def _delta_net(spec: DeltaNetSpec, tensors: MixerTensors, reads: Reads) -> DeltaNet:
+    taps, decay, bias = (reads.tensor(tensors.further[role]) for role in ("taps", "decay", "bias"))
+    return DeltaNet(
+        spec, taps[:, 0].t().contiguous(), -decay.exp(), bias, Norm(reads.gain(tensors.norms["norm"]), reads.eps),
+        Tiles(spec.fixed, spec.num_outputs, reads.wide),
+    )  # fmt: skip
+
+
+_LOADERS: dict[type[MixerSpec], Callable[[Any, MixerTensors, Reads], Mixer]] = {
+    AttentionSpec: _attention,
+    DeltaNetSpec: _delta_net,
+}
