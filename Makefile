@@ -121,6 +121,7 @@ nightly: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile -m "nightly and not gpu" --junit-xml build/nightly.xml; code=$$?; \
 		$(BIN)/python tests/sample.py --record build/nightly.xml && exit $$code
 	$(BIN)/python tests/simulation/nightly.py
+	$(BIN)/python tests/simulation/nightly.py --mixed
 
 sample: $(VENV)/.dev
 	$(BIN)/python tests/sample.py $(ARGS)

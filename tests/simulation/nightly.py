@@ -1,6 +1,8 @@
 """Many random worlds under three hash seeds: the long form of test_small_worlds.py.
 
-    python tests/simulation/nightly.py [--worlds 20000] [--processes 2] [--first 0]
+    python tests/simulation/nightly.py [--worlds 20000] [--processes 2] [--first 0] [--mixed]
+
+`--mixed`: worlds whose layers keep states, and windows beside them, as in test_state_worlds.py.
 
 Each world runs once for each hash seed, every step with the invariants checked and every request compared with the
 tokens it gets alone; the plans of the three runs must be equal. Prints what was run of each rule, preemption mode and
@@ -25,16 +27,17 @@ BLOCK = 50  # worlds per line of a worker
 FAMILIES = ("policy", "prefill", "admission", "preemption", "block_size")
 
 
-def run_block(seeds: range) -> dict[str, object]:
+def run_block(seeds: range, is_mixed: bool) -> dict[str, object]:
     """The worlds of these seeds: a digest of all plans and events, what they were, and what failed."""
     from chairlift.core.events import Admitted, Forked, Preempted
-    from fakes.worlds.draws import random_world
+    from fakes.worlds.draws import any_mixed_world, random_world
 
+    draw = any_mixed_world if is_mixed else random_world
     digest, failures, num_steps = 0, [], 0
     counts: Counter[str] = Counter()
     events: Counter[str] = Counter()
     for seed in seeds:
-        world = random_world(seed)
+        world = draw(seed)
         counts.update(f"{family} {world.about[family]}" for family in FAMILIES)
         counts[" x ".join(world.about[family] for family in ("policy", "preemption", "block_size"))] += 1
         counts[" x ".join(world.about[family] for family in ("policy", "prefill", "admission"))] += 1
@@ -43,9 +46,10 @@ def run_block(seeds: range) -> dict[str, object]:
         except Exception as error:
             failures.append(f"seed {seed}: {type(error).__name__}: {error}")
         for plan in world.runner.plans:
-            chunks = [(c.request.id, c.start, c.count, c.blocks) for c in plan.chunks]
-            text = repr((chunks, plan.copies, plan.swap_outs, plan.swap_ins))
+            chunks = [(c.request.id, c.start, c.count, c.tables) for c in plan.chunks]
+            text = repr((chunks, plan.copies, plan.swap_outs, plan.swap_ins, plan.checkpoints))
             digest = zlib.crc32(text.encode(), digest)
+            events["checkpoints"] += len(plan.checkpoints)
         digest = zlib.crc32(repr(world.events).encode(), digest)
         num_steps += len(world.runner.plans)
         events["admitted"] += sum(isinstance(e, Admitted) for e in world.events)
@@ -60,13 +64,13 @@ def run_block(seeds: range) -> dict[str, object]:
             "counts": counts, "events": events}  # fmt: skip
 
 
-def run_all(first: int, worlds: int, processes: int, hash_seed: str) -> Iterator[dict[str, object]]:
+def run_all(first: int, worlds: int, processes: int, hash_seed: str, is_mixed: bool) -> Iterator[dict[str, object]]:
     """Every block's line, as the workers finish them."""
     environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'src'}"}
     with selectors.DefaultSelector() as selector:
         for worker in range(processes):
             command = [sys.executable, __file__, "--worlds", str(worlds), "--first", str(first),
-                       "--worker", f"{worker}/{processes}"]  # fmt: skip
+                       "--worker", f"{worker}/{processes}", *["--mixed"] * is_mixed]  # fmt: skip
             child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
             assert child.stdout is not None
             selector.register(child.stdout, selectors.EVENT_READ, child)
@@ -81,10 +85,10 @@ def run_all(first: int, worlds: int, processes: int, hash_seed: str) -> Iterator
                         raise SystemExit(f"a worker ended with {key.data.returncode}")
 
 
-def work(first: int, worlds: int, share: str) -> None:
+def work(first: int, worlds: int, share: str, is_mixed: bool) -> None:
     worker, processes = map(int, share.split("/"))
     for start in range(first + worker * BLOCK, first + worlds, processes * BLOCK):
-        print(json.dumps(run_block(range(start, min(start + BLOCK, first + worlds)))), flush=True)
+        print(json.dumps(run_block(range(start, min(start + BLOCK, first + worlds)), is_mixed)), flush=True)
 
 
 def main() -> int:
@@ -92,10 +96,11 @@ def main() -> int:
     parser.add_argument("--worlds", type=int, default=20_000)
     parser.add_argument("--first", type=int, default=0, help="seed of the first world")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--mixed", action="store_true", help="layers keep states, and windows beside them")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        work(args.first, args.worlds, args.worker)
+        work(args.first, args.worlds, args.worker, args.mixed)
         return 0
     started = time.monotonic()
     digests: dict[int, set[int]] = {}
@@ -105,7 +110,7 @@ def main() -> int:
     num_steps = 0
     for i, hash_seed in enumerate(HASH_SEEDS):
         num_done = 0
-        for block in run_all(args.first, args.worlds, args.processes, hash_seed):
+        for block in run_all(args.first, args.worlds, args.processes, hash_seed, args.mixed):
             digests.setdefault(block["first"], set()).add(block["digest"])  # type: ignore[arg-type]
             num_done += block["worlds"]  # type: ignore[operator]
             if i == 0:

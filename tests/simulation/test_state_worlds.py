@@ -16,13 +16,7 @@ from chairlift.core.memory.pool import Prefix
 from chairlift.core.memory.window import WindowTables
 from chairlift.core.plan import BlockCopy
 from chairlift.core.request import Progress
-from fakes.worlds.draws import full_world, moved_world, random_world
-from fakes.worlds.world import World
-
-
-def mixed(seed: int, draw: Callable[..., World] = random_world, **more: Any) -> World:
-    """Every second with windows too, every third with drafts."""
-    return draw(seed, states=True, windows=seed % 2 == 1, drafts=seed % 3 == 0, **more)
+from fakes.worlds.draws import full_world, mixed_world, moved_world
 
 
 @pytest.mark.sampled(1)
@@ -30,7 +24,7 @@ def mixed(seed: int, draw: Callable[..., World] = random_world, **more: Any) -> 
 def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(block: int) -> None:
     happened: Counter[Any] = Counter()
     for seed in range(100 * block, 100 * block + 100):
-        world = mixed(seed).run()
+        world = mixed_world(seed).run()
         happened += world.happened
         happened["checkpoints"] += sum(len(plan.checkpoints) for plan in world.runner.plans)
     assert happened["hit"] > 50 and happened["swap"] > 5 and happened[Preempted] > 50 and happened["checkpoints"] > 500
@@ -40,8 +34,8 @@ def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(bloc
 def test_so_it_does_where_steps_do_not_fit_and_where_requests_move() -> None:
     num_moved = 0
     for seed in range(150):
-        mixed(seed, full_world).run()
-        num_moved += mixed(seed, moved_world, share=0.1 + 0.5 * (seed % 2)).run().counts["moved"]
+        mixed_world(seed, full_world).run()
+        num_moved += mixed_world(seed, moved_world, share=0.1 + 0.5 * (seed % 2)).run().counts["moved"]
     assert num_moved > 100
 
 
@@ -49,7 +43,7 @@ def test_so_it_does_where_steps_do_not_fit_and_where_requests_move() -> None:
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 6))])
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(60_000 + 600 * block, 60_600 + 600 * block):
-        mixed(seed).run()
+        mixed_world(seed).run()
 
 
 def _stale_checkpoint(patch: pytest.MonkeyPatch) -> None:
@@ -143,4 +137,4 @@ def test_a_planted_mistake_is_noticed(
 
 def _run_all(count: int) -> None:
     for seed in range(count):
-        mixed(seed).run()
+        mixed_world(seed).run()

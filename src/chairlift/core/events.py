@@ -21,6 +21,7 @@ class Admitted(NamedTuple):
     request: RequestId
     at: float
     num_cached: int  # prompt tokens that were found in the prefix index
+    num_missed: int = 0  # more of them: their blocks were found, and not the state or windows that the next token sees
 
 
 class Forked(NamedTuple):

@@ -58,6 +58,7 @@ class Breakdown:
     finish: str = ""  # empty: the trace ends first
     num_tokens: int = 0
     num_cached: int = 0
+    num_missed: int = 0
     first_token: float | None = None
     source: RequestId | None = None  # the sibling that computed its prompt
     parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds
@@ -175,7 +176,7 @@ class BreakdownBuilder:
             case Admitted():
                 self._was_admitted = True
                 if not told.preempted:
-                    told.num_cached = line.num_cached
+                    told.num_cached, told.num_missed = line.num_cached, line.num_missed
             case Forked():
                 self._was_admitted = True
                 if not told.num_tokens:  # else a member of a search, going on from another

@@ -61,8 +61,11 @@ def _queue(breakdown: Breakdown) -> Iterator[str]:
 
 def _prompt(breakdown: Breakdown) -> Iterator[str]:
     steps = breakdown.steps.get(PROMPT, [])
-    if breakdown.num_cached:
-        yield f"{breakdown.num_cached} of its prompt tokens were found in the cache."
+    if breakdown.num_cached or breakdown.num_missed:
+        yield f"{breakdown.num_cached} of its {len(breakdown.add.prompt)} prompt tokens were found in the cache."
+    if breakdown.num_missed:
+        why = "no state or window was kept to go on from"
+        yield f"{breakdown.num_missed} more were there for some layers alone: {why}."
     if len(steps) > 1:
         chunks = " + ".join(str(step.count) for step in steps[:_NAMED]) + (" + ..." if len(steps) > _NAMED else "")
         yield f"Its prompt was computed in {len(steps)} chunks: {chunks} tokens."

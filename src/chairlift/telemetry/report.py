@@ -132,6 +132,7 @@ class Report:
     kv_moves: int  # of these, with keys and values
     replica_s: float | None  # seconds that replicas were there, of all together; None: an engine by itself
     cache_hit_tokens: int
+    cache_missed_tokens: int  # whose blocks were found, and not the state or windows after them
     blocks: Level  # in use
     blocks_saved: Level  # by sharing: what all requests' tables list, less the blocks in use
     rule_failures: tuple[str, ...]  # errors of scheduling rules, which were replaced
@@ -157,7 +158,8 @@ class Report:
         yield line("total time", f"{self.total_s:.3f} s in {self.steps} steps, {self.decode_steps} of them decoding")
         rates = f"{self.requests_per_s:.2f} requests/s, {self.output_tokens_per_s:.1f} output tokens/s"
         yield line("throughput", rates)
-        prompt = f"{self.prompt_tokens} prompt ({self.cache_hit_tokens} cached)"
+        missed = f", {self.cache_missed_tokens} more for some layers alone" if self.cache_missed_tokens else ""
+        prompt = f"{self.prompt_tokens} prompt ({self.cache_hit_tokens} cached{missed})"
         yield line("tokens", f"{prompt}, {self.output_tokens} output")
         yield line("preemptions", f"{self.preemptions}, of them {self.swaps} swapped")
         if self.moves:

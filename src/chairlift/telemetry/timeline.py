@@ -68,7 +68,7 @@ class Timeline:
         self._ended = -math.inf
         self._num_steps = self._num_decode_steps = self._num_requests = 0
         self._num_failed = self._num_aborted = self._num_moved = self._num_kv_moved = 0
-        self._num_preempted = self._num_swapped = self._num_cached = 0
+        self._num_preempted = self._num_swapped = self._num_cached = self._num_missed = 0
         self._rule_failures: list[str] = []
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
@@ -172,7 +172,9 @@ class Timeline:
         match event:
             case Admitted() | Forked() if math.isnan(live.admitted):
                 live.admitted = event.at
-                self._num_cached += event.num_cached if isinstance(event, Admitted) else 0
+                if isinstance(event, Admitted):
+                    self._num_cached += event.num_cached
+                    self._num_missed += event.num_missed
             case Computed():
                 if self._num_waiting_users > 1 and live.user.num_waiting:
                     live.user.competing_tokens += event.num_tokens
@@ -249,6 +251,7 @@ class Timeline:
             kv_moves=self._num_kv_moved,
             replica_s=replica_s,
             cache_hit_tokens=self._num_cached,
+            cache_missed_tokens=self._num_missed,
             blocks=Level(self._sum_blocks / max(self._num_steps, 1), self._max_blocks),
             blocks_saved=Level(self._sum_saved / max(self._num_steps, 1), self._max_saved),
             rule_failures=(*self._rule_failures, *rule_failures),

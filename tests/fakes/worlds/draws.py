@@ -97,6 +97,19 @@ def moved_world(seed: int, share: float, draw: Callable[..., World] = random_wor
     return draw(faults=[Moves(draw, rng, lambda _: rng.random() < share)])
 
 
+def mixed_world(seed: int, draw: Callable[..., World] = random_world, **more: Any) -> World:
+    """A drawn world with states, every second with windows too, every third with drafts."""
+    return draw(seed, states=True, windows=seed % 2 == 1, drafts=seed % 3 == 0, **more)
+
+
+def any_mixed_world(seed: int) -> World:
+    """Of four such worlds one has requests that move, and one steps that do not fit the runner's memory."""
+    turn = seed // 6  # all mixtures have their turn in six seeds
+    if turn % 4 == 0:
+        return mixed_world(seed, moved_world, share=0.1 + 0.2 * (turn % 8 == 0))
+    return mixed_world(seed, full_world if turn % 4 == 1 else random_world)
+
+
 def _random_limits(rng: random.Random, max_drafts: int) -> Limits:
     block_size = rng.choice([1, 2, 3, 4, 16])
     num_blocks = rng.randint(3, 16) if block_size < 16 else rng.randint(2, 4)

@@ -91,3 +91,17 @@ def test_requests_of_full_length_are_counted_with_and_without_windows() -> None:
     assert replace(LIMITS, num_blocks=20).num_full_length == 2.5
     # Eight pages of the layers that see all, and two of those with a window: the last block and the one before it.
     assert replace(LIMITS, num_blocks=30, groups=(Group("window", 1, 4),)).num_full_length == 3.0
+
+
+@pytest.mark.parametrize("reach", [0, 6])
+def test_checkpoints_that_are_not_at_the_ends_of_blocks_are_refused(reach: int) -> None:
+    limits = replace(LIMITS, groups=(Group("fixed", 1, reach, 1),))
+    with pytest.raises(InvalidConfig, match=f"checkpoints every {reach} tokens: must be a multiple of the block size"):
+        _ = limits.pages
+
+
+def test_a_pool_that_holds_no_state_holds_no_request() -> None:
+    limits = replace(LIMITS, groups=(Group("fixed", 2, 8, 1),))
+    assert (limits.max_pool_tokens, replace(limits, num_blocks=9).max_pool_tokens) == (0, 4)
+    with pytest.raises(ContextFull, match="no room for output in the whole KV cache of 0 tokens .*--kv-memory"):
+        output_room([1], SamplingParams(), limits)

@@ -8,6 +8,7 @@ import pytest
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.pages import Group
 from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import LongestFirst
 from chairlift.telemetry.breakdown import break_down, slowest
@@ -68,6 +69,14 @@ def test_a_prompt_in_chunks_is_told_chunk_by_chunk(tmp_path: Path) -> None:
     breakdown = break_down(record(World(LIMITS, arrivals={0: [one(1, 15)]}), tmp_path / "t"), RequestId(1))
     assert [step.count for step in breakdown.steps[PROMPT]] == [6, 6, 3]
     assert "Its prompt was computed in 3 chunks: 6 + 6 + 3 tokens." in in_words(breakdown)
+
+
+def test_tokens_that_some_layers_alone_had_are_told(tmp_path: Path) -> None:
+    limits = replace(LIMITS, num_blocks=30, groups=(Group("fixed", 1, 1 << 20, 1),))
+    world = World(limits, arrivals={0: [one(1, 20)], 20: [(make_request(2, [*range(1, 14), 40, 41], 2),)]})
+    text = in_words(break_down(record(world, tmp_path / "t"), RequestId(2)))
+    assert "0 of its 15 prompt tokens were found in the cache." in text
+    assert "12 more were there for some layers alone: no state or window was kept to go on from." in text
 
 
 def test_a_request_that_waits_for_memory_is_told_so(tmp_path: Path) -> None:

@@ -69,12 +69,13 @@ def test_blocks_that_samples_of_a_prompt_save_are_counted() -> None:
 def test_preemptions_and_swaps_are_counted_and_a_return_is_no_second_admission() -> None:
     timeline = Timeline()
     timeline.added((make_request(1, range(5)),), 0.0)
-    timeline.happened([Admitted(ONE, 1.0, 3), Preempted(ONE, 2.0, 5, True), Admitted(ONE, 7.0, 5)])
+    timeline.happened([Admitted(ONE, 1.0, 3, 2), Preempted(ONE, 2.0, 5, True), Admitted(ONE, 7.0, 5)])
     timeline.happened([Preempted(ONE, 8.0, 5, False), Admitted(ONE, 9.0, 5), token(ONE, 10.0, LAST)])
     report = timeline.report()
     assert (report.preemptions, report.swaps) == (2, 1)
     assert report.queue_s.max == 1.0
-    assert report.cache_hit_tokens == 3
+    assert (report.cache_hit_tokens, report.cache_missed_tokens) == (3, 2)
+    assert "5 prompt (3 cached, 2 more for some layers alone)" in report.to_text()
 
 
 def test_goodput_counts_requests_within_every_limit() -> None:

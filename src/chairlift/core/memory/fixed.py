@@ -9,8 +9,9 @@ drafted beyond the end of a tile spoils nothing that is needed if it was wrong.
     half           0         1         0         1        [rows | state]
 
 A checkpoint is a further copy of a state, written by the step that reaches it and then known to the prefix index under
-the content that it follows: every `reach` tokens, at the last whole tile of a prompt, and where blocks of another text
-go on and its states do not. It is taken only of pages that are free. What starts from one copies it.
+the content that it follows: every `reach` tokens, a tile before the end of a prompt, and where blocks of another text
+go on and its states do not. It is taken only of pages that are free, and then waits as long as the blocks of the last
+request that used it. What starts from one copies it.
 
 A chunk writes the state after its last whole tile, and the rows of the tile after that.
 
@@ -20,7 +21,7 @@ Always: halves are one request's alone, but for samples that fork: the first to 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.ids import BlockId, Content, RequestId
 from chairlift.core.memory.held import Held, KindTables
 from chairlift.core.memory.pages import Fixed
 from chairlift.core.memory.pool import BlockPool, Prefix
@@ -32,6 +33,7 @@ from chairlift.core.request import Progress
 class _Held(Held):
     junction: int = 0  # tokens after which blocks of another text were found, and no state
     written: dict[int, list[BlockId]] = field(default_factory=dict)  # checkpoints to come, by the tokens before them
+    kept: list[Content] = field(default_factory=list)  # that it began after, or had checkpoints written after
 
 
 class FixedTables(KindTables):
@@ -68,9 +70,11 @@ class FixedTables(KindTables):
     def begin(self, progress: Progress, found: Prefix, num_all: int) -> tuple[Held, list[BlockCopy]]:
         shared, num_found = found.beside[self.place], len(found.blocks)
         held = _Held(self.pool.take(self._fixed.num_own))
-        if found.num_indexed > num_found:
-            held.junction = found.num_indexed * self._size
+        if len(found.beyond) > 1:  # a prompt's checkpoint is a tile before where the next turn leaves it
+            held.junction = (num_found + len(found.beyond)) * self._size
         self._sources += shared
+        if shared:
+            held.kept.append(found.content)
         return held, list(map(BlockCopy, shared, self._fixed.half(held.pages, num_found)[1]))
 
     def restore(self, progress: Progress, num_all: int) -> tuple[Held, list[BlockId]]:
@@ -86,7 +90,7 @@ class FixedTables(KindTables):
     def reach(self, progress: Progress, count: int) -> int:
         start = progress.num_computed
         first = (start // self._size + 1) * self._size
-        for position in range(first, start + count + 1, self._size):
+        for position in range(first, start + count + self._size, self._size):  # that of the tile it ends in, too
             self._mark(progress, position)
         return count
 
@@ -102,7 +106,8 @@ class FixedTables(KindTables):
     def _is_chosen(self, progress: Progress, held: _Held, position: int) -> bool:
         if not self.pool.has_prefix_index:
             return False
-        last = (len(progress.request.prompt) - 1) // self._size * self._size
+        # A whole tile stays behind it: chats end a prompt with a few tokens that the next turn lacks.
+        last = (len(progress.request.prompt) - self._size) // self._size * self._size
         return position % self._fixed.reach == 0 or position in (last, held.junction)
 
     def checkpoints(self, chunks: Sequence[Chunk]) -> list[Checkpoint]:
@@ -121,6 +126,7 @@ class FixedTables(KindTables):
         if pages is not None:
             self.pool.keep(self.place, progress.content, pages)
             self.pool.release(pages)
+            held.kept.append(progress.content)
             if not held.written:
                 del self._open[progress.id]
 
@@ -175,6 +181,8 @@ class FixedTables(KindTables):
     def release(self, progress: Progress) -> None:
         super().release(progress)
         self._open.pop(progress.id, None)
+        for content in self.of(progress).kept:  # they wait as long as its blocks do
+            self.pool.renew(self.pool.kept(self.place, content))
 
     def is_spoilt(self, chunk: Chunk) -> bool:
         first, last = chunk.start // self._size, (chunk.start + chunk.count) // self._size

@@ -19,6 +19,8 @@ from typing import NamedTuple
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import BlockId, Content
 
+CHECKPOINT_TOKENS = 16_384  # between two checkpoints of a text; docs/design/0030 has the reason
+
 
 class Group(NamedTuple):
     """Layers whose memory lives and dies alike."""
@@ -117,9 +119,11 @@ class Window(Kind):
 
 class Fixed(Kind):
     def __init__(self, group: Group, block_size: int, max_step_tokens: int) -> None:
+        if group.reach < 1 or group.reach % block_size:
+            raise InvalidConfig(
+                f"checkpoints every {group.reach} tokens: must be a multiple of the block size of {block_size} tokens"
+            )
         super().__init__(group, block_size, max_step_tokens)
-        if self.reach % block_size:
-            raise InvalidConfig(f"checkpoints every {self.reach} tokens are not at the ends of blocks of {block_size}")
 
     @property
     def max_drafts(self) -> int:

@@ -48,7 +48,7 @@ class Prefix(NamedTuple):
     blocks: list[BlockId]
     content: Content  # the index's name for what they hold
     beside: tuple[Sequence[BlockId], ...] = ()  # of each kind of layers: all that the next token sees, in order
-    num_indexed: int = 0  # blocks that are there, where some kind cannot go on after all of them
+    beyond: Sequence[BlockId] = ()  # blocks that follow in the index, where some kind cannot go on after them
 
 
 class BlockPool:
@@ -153,6 +153,12 @@ class BlockPool:
             self.counts[block] += 1
         self.max_shared = max(self.max_shared, self.num_shared)
 
+    def renew(self, blocks: Sequence[BlockId]) -> None:
+        """Those of them that are free and hold a prefix wait as if they were released now."""
+        for block in reversed(blocks):
+            if block in self._cached:
+                self._cached.move_to_end(block)
+
     def release(self, blocks: Sequence[BlockId]) -> None:
         """One table less lists these blocks."""
         # Tail first: the end of a text is the part least likely to be shared again, so it is overwritten first.
@@ -179,14 +185,15 @@ class BlockPool:
                 content = found.content
         if not self._beside:
             return Prefix(blocks, content)
-        contents, num_indexed = [self._index[self._keys[block]].content for block in blocks], len(blocks)
+        contents = [self._index[self._keys[block]].content for block in blocks]
         num_before = len(contents) + 1
         while len(contents) < num_before:  # until layers of all kinds can go on there
             num_before = len(contents)
             for kind, beside in zip(self._kinds, self._beside, strict=True):
                 del contents[kind.num_usable(contents, beside.has) :]
         pages = tuple(beside.of(kind.needed(contents)) for kind, beside in zip(self._kinds, self._beside, strict=True))
-        return Prefix(blocks[: len(contents)], contents[-1] if contents else root, pages, num_indexed)
+        num_found = len(contents)
+        return Prefix(blocks[:num_found], contents[-1] if contents else root, pages, blocks[num_found:])
 
     def publish(self, block: BlockId, before: Content, tokens: bytes, known: bytes | None = None) -> int:
         """Index a full, held block with these packed tokens; the name of the content up to its end. `known`: its hash
@@ -206,6 +213,10 @@ class BlockPool:
     def keep(self, place: int, content: Content, pages: Sequence[BlockId]) -> None:
         """Remember the held pages of layers of a kind at the end of an indexed content, unless others are known."""
         self._beside[place].add(content, pages)
+
+    def kept(self, place: int, content: Content) -> Sequence[BlockId]:
+        """The pages that are remembered there; none if they were overwritten."""
+        return self._beside[place].of([content] if self._beside[place].has(content) else [])
 
     def check(self, tables: Sequence[Sequence[BlockId]]) -> None:
         """Raise AssertionError unless counts, free blocks and index agree with these tables and other holders."""

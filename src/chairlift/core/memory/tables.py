@@ -109,8 +109,9 @@ class Tables:
         counts = self.pool.counts
         return num_taken - sum([counts[block] > 0 for block in chain(found.blocks, *found.beside)])
 
-    def admit(self, progress: Progress, found: Prefix) -> None:
-        """Give a request blocks for all its known tokens: cached ones as they are, or those on the host, swapped in."""
+    def admit(self, progress: Progress, found: Prefix) -> int:
+        """Give a request blocks for all its known tokens: cached ones as they are, or those on the host, swapped in.
+        How many tokens are computed again whose blocks were there, as some kind of layers cannot go on after them."""
         size = self.pool.block_size
         num_all = -(-len(progress.tokens) // size)
         if progress.num_preempted and self.preemption.mode == "auto":
@@ -125,11 +126,12 @@ class Tables:
             self._leaving += progress.host_blocks
             progress.host_blocks = []
             progress.num_computed, progress.num_saved = progress.num_saved, 0
-            return
+            return 0
         blocks, content, beside = found.blocks, found.content, found.beside
         self.pool.share(blocks)
         for shared in beside:
             self.pool.share(shared)
+        self.pool.renew(found.beyond)
         progress.num_computed = len(blocks) * size
         progress.num_published, progress.content = len(blocks), content
         own = self.pool.take(num_all - len(blocks))
@@ -137,6 +139,7 @@ class Tables:
         self.replace(progress, blocks + own, [held for held, _ in begun])
         for _, copies in begun:
             self.copies += copies
+        return len(found.beyond) * size
 
     def _learn(self, share: float) -> None:
         """Blocks that were released stay in the cache until others take them, whether swapped out or dropped."""

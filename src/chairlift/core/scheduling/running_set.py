@@ -140,13 +140,15 @@ class RunningSet:
         else:
             self.rules.look_again()
         self.slots.enter(progress.request.attributes.adapter, self._adapters())
-        self.tables.admit(progress, found)
+        num_missed = self.tables.admit(progress, found)
         self._leave_queue(progress, now)
         self.num_admitted += progress.state is State.WAITING
         progress.state = State.RUNNING
         self.running[progress.id] = progress
         self._num_promised += len(progress.siblings)
-        self.events.append(Admitted(progress.id, now, min(progress.num_computed, len(progress.request.prompt))))
+        num_prompt = len(progress.request.prompt)
+        num_cached = min(progress.num_computed, num_prompt)
+        self.events.append(Admitted(progress.id, now, num_cached, min(num_missed, num_prompt - num_cached)))
         return progress
 
     def _next(self, now: float) -> Progress | None:

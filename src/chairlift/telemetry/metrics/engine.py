@@ -26,6 +26,7 @@ class _Times:
     num_prompt: int  # 0: counted with another sample, or by the engine before
     queued: float
     num_cached: int = 0  # of its prompt
+    num_missed: int = 0
     admitted: float | None = None
     first: float | None = None
 
@@ -55,6 +56,7 @@ class EngineMetrics:
         self._preemptions = {kind: store.counter("chairlift_preemptions_total", kind) for kind in ("recompute", "swap")}
         self._prompt = store.counter("chairlift_prompt_tokens_total")
         self._cached = store.counter("chairlift_prompt_tokens_cached_total")
+        self._missed = store.counter("chairlift_prompt_tokens_missed_total")
         self._generated = store.counter("chairlift_generated_tokens_total")
         self._busy = store.counter("chairlift_step_busy_seconds_total")
         self._late = store.counter("chairlift_steps_late_total")
@@ -140,6 +142,7 @@ class EngineMetrics:
         elif isinstance(event, Admitted) and request is not None and request.admitted is None:
             request.admitted = event.at
             request.num_cached = min(event.num_cached, request.num_prompt)
+            request.num_missed = min(event.num_missed, request.num_prompt)
 
     def _begin(self, id: RequestId, at: float) -> None:
         """Counts prompt and wait with the first token; after a death before it, the next engine counts them."""
@@ -148,6 +151,7 @@ class EngineMetrics:
             request.first = at
             self._prompt.add(request.num_prompt)
             self._cached.add(request.num_cached)
+            self._missed.add(request.num_missed)
             if request.admitted is not None and request.num_prompt:
                 self._queue.add(request.admitted - request.queued)
                 self._prefill.add(at - request.admitted)
@@ -188,6 +192,7 @@ class EngineMetrics:
             is_draining=self._is_draining,
             prompt_tokens=int(self._prompt.total),
             cached_tokens=int(self._cached.total),
+            missed_tokens=int(self._missed.total),
             generated_tokens=int(self._generated.total),
             recomputed=int(self._preemptions["recompute"].total),
             swapped_out=int(self._preemptions["swap"].total),

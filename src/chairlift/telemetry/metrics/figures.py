@@ -33,6 +33,7 @@ class Figures(msgspec.Struct, frozen=True):
     # From here on counted since it was born.
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of these, found in the prefix cache
+    missed_tokens: int = 0  # their blocks were found in it, and not the state or windows after them
     generated_tokens: int = 0
     recomputed: int = 0  # preemptions, whose blocks are computed again
     swapped_out: int = 0  # or come back
@@ -63,6 +64,7 @@ GAUGES: dict[str, Name] = {
 COUNTERS: dict[str, Name] = {
     "prompt_tokens": ("chairlift_prompt_tokens_total",),
     "cached_tokens": ("chairlift_prompt_tokens_cached_total",),
+    "missed_tokens": ("chairlift_prompt_tokens_missed_total",),
     "generated_tokens": ("chairlift_generated_tokens_total",),
     "recomputed": ("chairlift_preemptions_total", "recompute"),
     "swapped_out": ("chairlift_preemptions_total", "swap"),

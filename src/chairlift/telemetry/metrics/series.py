@@ -95,6 +95,10 @@ _ENGINE = (
     Series("chairlift_preemptions_total", "counter", "Times that a request had to give its blocks up.", ("kind",)),
     Series("chairlift_prompt_tokens_total", "counter", "Prompt tokens of requests that have made a token."),
     Series("chairlift_prompt_tokens_cached_total", "counter", "Prompt tokens that were found in the prefix cache."),
+    Series(
+        "chairlift_prompt_tokens_missed_total", "counter",
+        "Prompt tokens that were computed though their blocks were cached: the state or window after them was not.",
+    ),
     Series("chairlift_generated_tokens_total", "counter", "Tokens made."),
     Series("chairlift_kv_blocks", "gauge", "KV blocks by state; all but swapped lie in the cache.", ("state",)),
     Series("chairlift_kv_capacity_blocks", "gauge", "KV blocks that the cache has: free, cached and held together."),

@@ -81,6 +81,16 @@ def test_blank_blocks_are_used_before_cached_ones_and_the_oldest_release_first()
     assert pool.find(ROOT, packed([1]), 1)[0] == [a]
 
 
+def test_what_is_renewed_is_overwritten_after_what_was_released_before() -> None:
+    pool = BlockPool(3, 2)
+    blocks = pool.take(3)
+    for block in blocks:
+        pool.publish(block, ROOT, packed((block, 9)))
+        pool.release([block])
+    pool.renew([*pool.take(1), blocks[1]])
+    assert pool.take(1) == [blocks[2]]
+
+
 def test_the_tail_of_a_text_is_overwritten_before_its_beginning() -> None:
     pool = BlockPool(2, 1)
     a, b = pool.take(2)

@@ -2,6 +2,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.memory.pages import Group
 from chairlift.core.memory.preemption import Preemption
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import FinishReason, Request
@@ -32,12 +34,15 @@ def _own_values() -> Iterator[None]:
         yield
 
 
-def make_engine(folder: Path, preemption: Preemption | None = None, **limits: int) -> Engine:
+def make_engine(folder: Path, preemption: Preemption | None = None, **limits: Any) -> Engine:
     sizes = Limits(**{**SMALL, "max_step_tokens": 32, **limits})
     scheduler = Scheduler(sizes, Fcfs(), preemption=preemption)
     host, clock = preemption.num_host_blocks if preemption else 0, WallClock()
     stopwatch = Stopwatch(
-        LedgerRunner(sizes.num_blocks, sizes.block_size, sizes.vocab_size, num_host_blocks=host), clock
+        LedgerRunner(
+            sizes.num_blocks, sizes.block_size, sizes.vocab_size, num_host_blocks=host, kinds=sizes.pages.kinds
+        ),
+        clock,
     )
     observer = EngineMetrics(Store(folder, "engine"), scheduler, stopwatch)
     return Engine(scheduler, stopwatch, clock, observer)
@@ -123,6 +128,16 @@ def test_cached_prompt_tokens_and_the_state_of_blocks_are_told(tmp_path: Path) -
     assert blocks == {"free": 62, "cached": 2, "held": 0}
     assert scrape.value("chairlift_kv_capacity_blocks") == 64
     assert scrape.value("chairlift_requests_running") == 0
+
+
+def test_prompt_tokens_that_were_cached_for_some_layers_alone_are_counted(tmp_path: Path) -> None:
+    engine = make_engine(tmp_path, groups=(Group("fixed", 1, 1 << 20, 1),))
+    run(engine, (make_request(1, range(25), 2),))
+    run(engine, (make_request(2, [*range(13), 40, 41], 2),))
+    run(engine, (make_request(3, [*range(13), 42, 43], 2),))
+    scrape = Scrape.of(tmp_path)
+    assert scrape.value("chairlift_prompt_tokens_missed_total") == 12
+    assert scrape.value("chairlift_prompt_tokens_cached_total") == 12
 
 
 def test_running_and_waiting_are_shown_while_they_are(tmp_path: Path) -> None:
