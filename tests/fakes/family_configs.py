@@ -11,6 +11,7 @@ from chairlift.models.families.gemma import GEMMA2, GEMMA3
 from chairlift.models.families.glm import GLM4
 from chairlift.models.families.granite import GRANITE, GRANITE4
 from chairlift.models.families.ministral import MINISTRAL3
+from chairlift.models.families.mixtures.deepseek import DEEPSEEK2, DEEPSEEK3, GLM4_LITE
 from chairlift.models.families.mixtures.glm_moe import GLM4_MOE
 from chairlift.models.families.mixtures.gpt_oss import GPT_OSS
 from chairlift.models.families.mixtures.mixtral import MIXTRAL
@@ -52,6 +53,11 @@ def read(family: Family, **own: Any) -> ModelConfig:
     return family.model(Fields(family.architecture, sizes | own))
 
 
+LATENT: dict[str, Any] = {
+    "num_key_value_heads": 6, "q_lora_rank": 24, "kv_lora_rank": 48, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+    "v_head_dim": 20, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 72,
+    "n_shared_experts": 1, "first_k_dense_replace": 1, "sliding_window": None,
+}  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 LONGROPE = {"type": "su", "short_factor": [1.0] * 6, "long_factor": [1.5] * 6}
 DELTA_NET: dict[str, Any] = {
@@ -98,6 +104,11 @@ CONFIGS = {
         sliding_window=None,
     ),
     "gpt-oss": read(GPT_OSS, num_local_experts=6, num_experts_per_tok=2, rope_parameters=YARN | {"truncate": False}),
+    "deepseek2": read(
+        DEEPSEEK2, **LATENT | {"q_lora_rank": None}, rope_scaling=YARN | {"mscale": 0.707, "mscale_all_dim": 0.707}
+    ),
+    "deepseek3": read(DEEPSEEK3, **LATENT, n_group=2, topk_group=1, routed_scaling_factor=2.5),
+    "glm4-lite": read(GLM4_LITE, **LATENT, n_group=1, topk_group=1, routed_scaling_factor=1.8),
     "olmo2": read(OLMO2),
     "olmo3": read(OLMO3, layer_types=["sliding_attention", "full_attention"], rope_scaling=YARN),
     "exaone4": read(EXAONE4, sliding_window_pattern="LG"),

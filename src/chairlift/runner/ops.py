@@ -152,6 +152,10 @@ class Ops(Protocol):
     """Gains and biases of norms are float32 at least."""
 
     @property
+    def is_exact(self) -> bool:
+        """A row has the same bits whatever the others are."""
+
+    @property
     def keeps(self) -> Keeps:
         """Quantised matrices that are multiplied by as they are stored: what makes a weight of them."""
 

@@ -48,6 +48,11 @@ GRANITE4: dict[str, Any] = {
     "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.3, "logits_scaling": 5.0,
     "mamba_n_heads": 4, "time_step_limit": [0.0, 1.0],
 }  # fmt: skip
+LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 12, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+    "v_head_dim": 8, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+    "n_shared_experts": 1,
+}  # fmt: skip
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-mha": ("Llama", {"num_key_value_heads": 4}),
     "llama-gqa-tied": ("Llama", {"tie_word_embeddings": True}),
@@ -122,6 +127,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "head_dim": 16, "n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
         "norm_topk_prob": False,
     }),
+    "deepseek2": ("DeepseekV2", LATENT | {
+        "q_lora_rank": None, "n_shared_experts": 2, "first_k_dense_replace": 1, "rope_parameters": {
+            **YARN, "mscale": 0.707, "mscale_all_dim": 0.5,
+        },
+    }),
+    "deepseek2-query-rank": ("DeepseekV2", LATENT | {"v_head_dim": 16, "routed_scaling_factor": 2.0}),
+    "deepseek3": ("DeepseekV3", LATENT | {
+        "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "num_hidden_layers": 3, "rope_parameters": {
+            **YARN, "mscale": 1.0, "mscale_all_dim": 1.0,
+        },
+    }),
+    "glm4-lite": ("Glm4MoeLite", LATENT | {"v_head_dim": 12, "norm_topk_prob": False}),
     "gpt-oss": ("GptOss", {
         "head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 3, "sliding_window": 9,
         "rope_parameters": YARN | {"truncate": False},

@@ -7,6 +7,7 @@ from chairlift.models.families.glm import GLM4
 from chairlift.models.families.granite import GRANITE, GRANITE4
 from chairlift.models.families.llama import LLAMA, MISTRAL
 from chairlift.models.families.ministral import MINISTRAL3
+from chairlift.models.families.mixtures.deepseek import DEEPSEEK2, DEEPSEEK3, GLM4_LITE
 from chairlift.models.families.mixtures.glm_moe import GLM4_MOE
 from chairlift.models.families.mixtures.gpt_oss import GPT_OSS
 from chairlift.models.families.mixtures.mixtral import MIXTRAL
@@ -23,6 +24,7 @@ FAMILIES = (
     LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3, GRANITE, GRANITE4, SMOLLM3, GLM4, OLMO2, OLMO3, EXAONE4,
     SEED_OSS, MINISTRAL3, COHERE2, STARCODER2, MIXTRAL, QWEN3_MOE, GLM4_MOE, GPT_OSS,
     QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE,
+    DEEPSEEK2, DEEPSEEK3, GLM4_LITE,
 )  # fmt: skip
 BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}
 BY_MODEL_TYPE = {family.model_type: family for family in FAMILIES}

@@ -102,7 +102,7 @@ class CudaOps:
     keeps: Keeps = NO_KINDS
 
     def __init__(self, exact: bool = False) -> None:
-        self._exact = exact
+        self._exact = self.is_exact = exact
         self._hopper = Hopper()
         self._trials = ProductTrials(hopper=self._hopper)
         self._fused: dict[AttentionSpec, bool] = {}  # whether one kernel computes a single row

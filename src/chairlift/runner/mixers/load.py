@@ -11,12 +11,14 @@ from torch import Tensor
 
 from chairlift.models.mixers.attention import AttentionSpec, Rotation
 from chairlift.models.mixers.delta_net import DeltaNetSpec
+from chairlift.models.mixers.latent import LatentSpec
 from chairlift.models.mixers.mixer import MixerSpec
 from chairlift.models.parts import MixerTensors, Part
 from chairlift.runner.mixers.delta_net import DeltaNet
+from chairlift.runner.mixers.latent import Latent
 from chairlift.runner.mixers.mixer import Mixer
 from chairlift.runner.mixers.tiles import Tiles
-from chairlift.runner.ops import Attention, Norm
+from chairlift.runner.ops import Attention, Norm, Weight
 from chairlift.runner.rope import query_factors
 
 
@@ -33,6 +35,12 @@ class Reads(Protocol):
 
     @property
     def device(self) -> torch.device: ...
+    @property
+    def is_exact(self) -> bool:
+        """A product's row has the same bits whatever the others are."""
+
+    def weight(self, matrix: Tensor) -> Weight:
+        """Of numbers of any type, never quantised."""
 
     def tensor(self, part: Part) -> Tensor:
         """Wide."""
@@ -67,7 +75,23 @@ def _delta_net(spec: DeltaNetSpec, tensors: MixerTensors, reads: Reads) -> Delta
     )  # fmt: skip
 
 
+def _latent(spec: LatentSpec, tensors: MixerTensors, reads: Reads) -> Latent:
+    norms = {role: Norm(reads.gain(part), spec.eps) for role, part in tensors.norms.items()}
+    both = reads.tensor(tensors.further["row_up"])
+    heads = [each.split([spec.still_dim, spec.value_dim]) for each in both.chunk(spec.num_heads)]
+    return Latent(
+        spec,
+        reads.rotation(spec.rotation, spec.turned_dim),
+        norms.get("query_norm"),
+        norms["row_norm"],
+        keys=tuple(reads.weight(key.T) for key, _ in heads),
+        values=tuple(reads.weight(value) for _, value in heads),
+        both=None if reads.is_exact else reads.weight(both),
+    )
+
+
 _LOADERS: dict[type[MixerSpec], Callable[[Any, MixerTensors, Reads], Mixer]] = {
     AttentionSpec: _attention,
     DeltaNetSpec: _delta_net,
+    LatentSpec: _latent,
 }

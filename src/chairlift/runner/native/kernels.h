@@ -83,7 +83,7 @@ typedef struct {
     const int32_t *table;
 } attention_item;
 
-enum { MAX_LANES = 16, MAX_HEAD_DIM = 512 };
+enum { MAX_LANES = 16, MAX_HEAD_DIM = 576 };
 void attend_amx(const attention_job *job, const attention_item *item);
 int attend_amx_fits(int head_dim);
 

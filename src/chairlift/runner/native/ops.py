@@ -24,7 +24,7 @@ from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.source import Stored
 
 DTYPES = (torch.bfloat16, torch.float32)
-MAX_HEAD_DIM = 512  # as in vector.c
+MAX_HEAD_DIM = 576  # as in vector.c
 NATIVE_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "clamped": 2, "gelu": 3}  # as in vector.c
 
 
@@ -33,6 +33,8 @@ def available() -> bool:
 
 
 class NativeOps:
+    is_exact = True
+
     def __init__(self, threads: int) -> None:
         library = load()
         assert library is not None, "ask available() first"

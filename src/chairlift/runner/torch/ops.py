@@ -116,7 +116,7 @@ class TorchOps:
     keeps_experts: KeepsExperts = NO_KINDS
 
     def __init__(self, exact: bool = False) -> None:
-        self._exact = exact
+        self._exact = self.is_exact = exact
         self._found: RowCounts = {}
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:

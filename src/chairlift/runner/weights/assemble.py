@@ -147,6 +147,8 @@ class _Reads:
         self.eps, self.wide, self.device = assembly.config.rms_norm_eps, assembly.wide, assembly.device
         self.gain = assembly.gain
         self._stack = assembly.stack
+        self.is_exact = assembly.ops.is_exact
+        self.weight = lambda matrix: assembly.ops.weight(matrix.to(assembly.dtype))
         # Layers share tables.
         self.rotation = cache(lambda turn, width: rotation_table(turn, width, max_len, self.wide).to(self.device))
 
