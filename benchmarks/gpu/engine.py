@@ -31,6 +31,7 @@ from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
+from chairlift.runner.model import Decoder
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 
@@ -87,13 +88,19 @@ def plain_scheduler(limits: Limits, policy: Policy) -> Scheduler:
 class GpuEngine:
     """One model and one runner, for as many engines as are asked for, one after the other."""
 
-    def __init__(self, config: ModelConfig, max_running: int, max_step_tokens: int, exact: bool = False) -> None:
+    def __init__(
+        self, config: ModelConfig, max_running: int, max_step_tokens: int, exact: bool = False,
+        model: Decoder | None = None, num_tokens: int = 0,
+    ) -> None:  # fmt: skip
+        """model: None: one of random weights. num_tokens: that the cache holds; 0: as many as fit 64 GiB."""
+        fitting = _KV_BYTES // kv_bytes_per_block(config, BLOCK_SIZE, DTYPE)
         self.limits = Limits(
             vocab_size=config.vocab_size, max_model_len=MAX_LEN, block_size=BLOCK_SIZE,
-            num_blocks=_KV_BYTES // kv_bytes_per_block(config, BLOCK_SIZE, DTYPE),
-            max_running=max_running, max_step_tokens=max_step_tokens,
+            num_blocks=-(-num_tokens // BLOCK_SIZE) or fitting, max_running=max_running,
+            max_step_tokens=max_step_tokens,
         )  # fmt: skip
-        self.model = build_model(config, CudaOps(exact), DummyTensors(config, DTYPE, DEVICE), DTYPE, DEVICE, MAX_LEN)
+        drawn = DummyTensors(config, DTYPE, DEVICE)
+        self.model = model or build_model(config, CudaOps(exact), drawn, DTYPE, DEVICE, MAX_LEN)
         self.kv = KvCache(config, self.limits.num_blocks, BLOCK_SIZE, DTYPE, DEVICE)
         self.runner = CudaRunner(self.model, self.kv, DEVICE, self.limits, exact=exact)
 

@@ -21,9 +21,9 @@ from by_kernel import MEMORY_TB_S, micros
 from torch import Tensor
 
 from chairlift.models.spec import ExpertsSpec, FeedForwardSpec
-from chairlift.runner.cuda.experts.experts import CudaExperts as Matrices
 from chairlift.runner.cuda.experts.experts import best_tile, by_expert, by_row, choose, sort
 from chairlift.runner.cuda.experts.hopper import HopperExperts
+from chairlift.runner.cuda.experts.matrices import CudaExperts as Matrices
 from chairlift.runner.cuda.hopper import Hopper
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.ops import Experts

@@ -48,7 +48,7 @@ def shard(config: ModelConfig, rank: Rank) -> ModelConfig:
     layers = {spec: _layer(spec, rank, config.blocks is not None) for spec in config.kinds_of_layers}
     low, high = _span(config.vocab_size, rank)
     own = replace(config, layers=tuple(layers[spec] for spec in config.layers), is_tied=False, num_head_rows=high - low)
-    return replace(own, blocks=_blocks(config, own))
+    return replace(own, blocks=_part(config.blocks, config, own), packed=_part(config.packed, config, own))
 
 
 def largest_shard(config: ModelConfig, count: int) -> ModelConfig:
@@ -204,16 +204,14 @@ def _key(part: Part) -> tuple[str, tuple[int, ...]]:
     return part.name, part.shape
 
 
-def _blocks(config: ModelConfig, own: ModelConfig) -> BlockWeights | None:
+def _part(blocks: BlockWeights | None, config: ModelConfig, own: ModelConfig) -> BlockWeights | None:
     """As many of the rank's weights are in blocks as of the whole model's."""
-    if config.blocks is None:
+    if blocks is None:
         return None
     part = num_parameters(own) / num_parameters(config)
     return replace(
-        config.blocks,
-        num_bytes=round(config.blocks.num_bytes * part),
-        num_weights=round(config.blocks.num_weights * part),
-    )
+        blocks, num_bytes=round(blocks.num_bytes * part), num_weights=round(blocks.num_weights * part)
+    )  # fmt: skip
 
 
 def _fewer(heads: int, groups: int, count: int) -> int:

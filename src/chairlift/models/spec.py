@@ -151,6 +151,7 @@ class Quantisation:
     adds_one: bool = True  # GPTQ's zeros are stored less 1
     block: tuple[int, int] = (128, 128)  # rows and columns that share a scale, where scales are of blocks
     integers: tuple[int, int] | None = None  # bits and group (0: a row) of most modules, where they are whole numbers
+    floats: str = ""  # "FP8", "NVFP4", "MXFP4", "MXFP8" or "NF4", of most modules, where these are
 
 
 PLAIN_QUANTISATION = Quantisation()
@@ -186,6 +187,7 @@ class ModelConfig:
     dtype: str = "float32"  # as stored
     blocks: BlockWeights | None = None  # where a file has weights that a CPU can keep quantised
     four_bits: BlockWeights | None = None  # where a file has experts in MXFP4, which a GPU can keep
+    packed: BlockWeights | None = None  # where a file has quantised matrices, which a GPU can keep
     quantisation: Quantisation | None = None  # of safetensors
     fallback: FallbackModel | None = None  # None: it is computed from this declaration
     bos_id: int | None = None

@@ -192,6 +192,15 @@ def integer_weights(config: ModelConfig, bits: int, group: int) -> BlockWeights:
     )
 
 
+_BYTES = {"FP8": 1 + 4 / 128, "NVFP4": 9 / 16, "MXFP4": 17 / 32, "MXFP8": 1 + 2 / 32, "NF4": 9 / 16}  # with scales
+
+
+def float_weights(config: ModelConfig, kind: str) -> BlockWeights:
+    """The same of small floats or of tables."""
+    count = layers_size(config)
+    return BlockWeights(type_name=kind, num_bytes=round(count * _BYTES[kind]), num_weights=count)
+
+
 def mxfp4_weights(config: ModelConfig) -> BlockWeights:
     """Of a model whose experts are stored so."""
     experts = [layer_tensors(config, index).experts for index in range(config.num_layers)]

@@ -178,7 +178,7 @@ def make_ops(kernels: str, threads: int, exact: bool = False) -> Ops:
     if kernels == "triton":
         from chairlift.runner.cuda.ops import CudaOps
 
-        return CudaOps(exact)
+        return CudaOps(exact, fp8=torch.cuda.is_available() and not why_not_fp8(kernels))
     return TorchOps(exact)
 
 

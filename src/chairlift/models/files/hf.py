@@ -22,7 +22,7 @@ from chairlift.models.families.unread import check_unread
 from chairlift.models.families.wrapped import TOWERS, WRAPPERS, text_values
 from chairlift.models.files.quantisation import read_quantisation
 from chairlift.models.spec import ModelConfig, Quantisation
-from chairlift.models.tensors import MXFP4_GROUP, integer_weights, mxfp4_weights
+from chairlift.models.tensors import MXFP4_GROUP, float_weights, integer_weights, mxfp4_weights
 
 MXFP4 = "mxfp4"  # a method of quantization_config
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # ends of architectures that go on with a text
@@ -54,7 +54,8 @@ def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: 
         model = _in_mxfp4(config, model)
     elif said is not None:
         kept = integer_weights(model, *said.integers) if said.integers else None
-        model = replace(model, quantisation=said, blocks=kept)
+        packed = float_weights(model, said.floats) if said.floats else kept
+        model = replace(model, quantisation=said, blocks=kept, packed=packed)
     if isinstance(family, Family):
         model = replace(model, warnings=(*_widened(origin, model), *check_unread(config, family.architecture)))
         return model if text is None else _of_wrapper(model, f"{origin}: {values['architectures'][0]}")
@@ -83,10 +84,10 @@ def _quantisation(config: Fields, family: Family | str) -> Quantisation | None:
 def _widened(origin: Path, model: ModelConfig) -> tuple[str, ...]:
     if model.quantisation is None:
         return ()
-    kept = "are" if model.blocks is None else f"stay integers on a CPU ({model.blocks.type_name}) and elsewhere are"
+    on_cpu = "are widened to --dtype" if model.blocks is None else f"stay integers ({model.blocks.type_name})"
     return (
-        f"{origin}: {model.quantisation.method} weights {kept} widened to --dtype when they are loaded; --quantize "
-        "int8, int4 or fp8 rounds them again; scales of activations, keys and values are not used",
+        f"{origin}: {model.quantisation.method} weights stay as they are on a GPU, where steps that widen them are "
+        f"slow, and {on_cpu} on a CPU; scales of activations, keys and values are not used",
     )
 
 

@@ -64,10 +64,10 @@ def _fp8(fields: Fields) -> Quantisation:
     _require(fields, "moe_quant_algo")
     block = fields.get("weight_block_size")
     if block is None:
-        return Quantisation(method="fp8")
+        return Quantisation(method="fp8", floats="FP8")
     if not (isinstance(block, list) and len(block) == 2 and all(type(each) is int and each > 0 for each in block)):
         raise fields.bad("weight_block_size", "must be two whole numbers above 0")
-    return Quantisation(method="fp8", block=(block[0], block[1]))
+    return Quantisation(method="fp8", block=(block[0], block[1]), floats="FP8")
 
 
 def _bits(fields: Fields, keys: tuple[str, ...], *allowed: int) -> int:
@@ -128,6 +128,10 @@ _FORMATS = (
 )  # fmt: skip
 
 
+_OF_FORMAT = {"nvfp4-pack-quantized": "NVFP4", "mxfp4-pack-quantized": "MXFP4", "mxfp8-quantized": "MXFP8"}
+_FLOATS = ("FP8", "MXFP8", "NVFP4", "MXFP4")  # the widest first
+
+
 def _compressed_tensors(fields: Fields) -> Quantisation:
     _require(fields, "format", *_FORMATS)
     for key in ("sparsity_config", "transform_config"):
@@ -137,8 +141,11 @@ def _compressed_tensors(fields: Fields) -> Quantisation:
     if not isinstance(groups, dict) or not all(isinstance(each, dict) for each in groups.values()):
         raise fields.bad("config_groups", "must be a map of groups")
     found = {_of_group(fields, name, group) for name, group in groups.items()}
+    if len(found) == 1:
+        return found.pop()
     integers = max((each.integers for each in found if each.integers), default=None)
-    return found.pop() if len(found) == 1 else Quantisation(method="compressed-tensors", integers=integers)
+    floats = next((kind for kind in _FLOATS if kind in {each.floats for each in found}), "")
+    return Quantisation(method="compressed-tensors", integers=integers, floats="" if integers else floats)
 
 
 def _of_group(fields: Fields, name: str, group: dict[str, Any]) -> Quantisation:
@@ -154,11 +161,12 @@ def _of_group(fields: Fields, name: str, group: dict[str, Any]) -> Quantisation:
     _require(own, "type", "int", "float")
     block = own.get("block_structure")
     if isinstance(block, list) and len(block) == 2 and all(type(each) is int and each > 0 for each in block):
-        return Quantisation(method="compressed-tensors", block=(block[0], block[1]))
-    is_packed = (group.get("format") or fields.get("format")) == "pack-quantized"
+        return Quantisation(method="compressed-tensors", block=(block[0], block[1]), floats="FP8")
+    form = group.get("format") or fields.get("format")
+    is_packed = form == "pack-quantized"
     bits, size = own.size("num_bits", most=8), _group(own, "group_size")
     if own.get("type") != "int":
-        return Quantisation(method="compressed-tensors")
+        return Quantisation(method="compressed-tensors", floats=_OF_FORMAT.get(str(form), "FP8"))
     if not is_packed:
         return Quantisation(method="compressed-tensors", integers=(8, size))  # a byte each
     return Quantisation(method="compressed-tensors", bits=bits, group=size, integers=(bits, size))
@@ -176,7 +184,8 @@ def _modelopt(fields: Fields) -> Quantisation:
         fields.get(key)
     if fields.get("pre_quant_scale"):
         raise fields.bad("pre_quant_scale", "is not supported")
-    return Quantisation(method="modelopt")
+    named = str(fields.get("quant_algo"))
+    return Quantisation(method="modelopt", floats=next((kind for kind in _FLOATS[1:] if kind in named), "FP8"))
 
 
 def _bitsandbytes(fields: Fields) -> Quantisation:
@@ -184,7 +193,10 @@ def _bitsandbytes(fields: Fields) -> Quantisation:
     for key in fields.values:
         if key.startswith(("bnb_4bit_", "llm_int8_", "load_in_", "_load_in_")):
             fields.get(key)
-    return Quantisation(method="bitsandbytes", integers=(8, 0) if fields.get("load_in_8bit") else None)
+    is_int8 = bool(fields.get("load_in_8bit"))
+    return Quantisation(
+        method="bitsandbytes", integers=(8, 0) if is_int8 else None, floats="" if is_int8 else "NF4"
+    )  # fmt: skip
 
 
 _METHODS: dict[str, Callable[[Fields], Quantisation]] = {

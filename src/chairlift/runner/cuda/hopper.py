@@ -115,7 +115,8 @@ def _attention_error(prompts: "HopperPrompts", device: torch.device) -> float:
 
 def _experts_errors(experts: "HopperExperts", device: torch.device) -> list[float]:
     """Of the second of two experts, with a gate and without, where columns end within a stretch."""
-    from chairlift.runner.cuda.experts.experts import CudaExperts, Order
+    from chairlift.runner.cuda.experts.experts import Order
+    from chairlift.runner.cuda.experts.matrices import CudaExperts
 
     source = torch.Generator(device).manual_seed(2)
     x = torch.randn(_ROWS, _NARROW, generator=source, device=device).bfloat16()

@@ -21,7 +21,9 @@ from chairlift.runner.cuda.attention.paged import (
 )
 from chairlift.runner.cuda.attention.prefill import prefill_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
-from chairlift.runner.cuda.experts.experts import CudaExperts, add_experts
+from chairlift.runner.cuda.experts.experts import add_experts
+from chairlift.runner.cuda.experts.matrices import CudaExperts
+from chairlift.runner.cuda.experts.packed import packed_experts
 from chairlift.runner.cuda.hopper import Hopper
 from chairlift.runner.cuda.kernels import (
     activate_kernel,
@@ -33,12 +35,15 @@ from chairlift.runner.cuda.kernels import (
     whole_row,
 )
 from chairlift.runner.cuda.products.exact import ExactWeight, ProductTrials
+from chairlift.runner.cuda.products.fp8 import StoredFp8Weight
 from chairlift.runner.cuda.products.one_row import gated, is_one_row, one_row
+from chairlift.runner.cuda.products.packed import PACKED_KINDS, Packed, PackedWeight, Scratch, pack_all
 from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
-from chairlift.runner.ops import NO_KINDS, Attention, Batch, Experts, ExpertWeight, Keeps, KeepsExperts, Norm, Weight
+from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Keeps, KeepsExperts, Norm, Weight
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.mxfp4 import MXFP4
+from chairlift.runner.weights.quantised import FP8
 from chairlift.runner.weights.source import Stored
 
 _TILE = 64  # keys at a time, of a tile of queries
@@ -97,12 +102,12 @@ class CudaWeight:
 
 
 class CudaOps:
-    """exact: a row's bits do not depend on what shares its step."""
+    """exact: a row's bits do not depend on what shares its step. fp8: the GPU multiplies it."""
 
-    keeps: Keeps = NO_KINDS
-
-    def __init__(self, exact: bool = False) -> None:
+    def __init__(self, exact: bool = False, fp8: bool = False) -> None:
         self._exact = self.is_exact = exact
+        self._fp8 = fp8
+        self._scratch = Scratch()
         self._hopper = Hopper()
         self._trials = ProductTrials(hopper=self._hopper)
         self._fused: dict[AttentionSpec, bool] = {}  # whether one kernel computes a single row
@@ -276,12 +281,29 @@ class CudaOps:
             return out
         return self.activate(weight.linear(x), activation)
 
+    @property
+    def keeps(self) -> Keeps:
+        return dict.fromkeys(PACKED_KINDS, self.stored_weight)
+
+    def stored_weight(self, parts: Sequence[Stored], bias: Tensor | None, dtype: torch.dtype) -> Weight:
+        packed = pack_all(parts)
+        weight = PackedWeight(packed, bias, dtype, self._scratch, self.weight)
+        if not self._fp8 or self._exact or not _is_of_rows(parts, packed) or dtype is not torch.bfloat16:
+            return weight
+        (part,) = packed
+        return StoredFp8Weight(part.codes.view(torch.float8_e4m3fn), part.scales.float(), bias, weight)
+
     def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
         return CudaExperts(matrix.contiguous(), bias)
 
     @property
     def keeps_experts(self) -> KeepsExperts:
-        return {MXFP4: self.mxfp4_experts}
+        return dict.fromkeys(PACKED_KINDS, self.stored_experts) | {MXFP4: self.mxfp4_experts}
+
+    def stored_experts(self, parts: Sequence[Stored], bias: Tensor | None, dtype: torch.dtype) -> ExpertWeight:
+        """Of one value, [experts, out, in]."""
+        (whole,) = parts
+        return packed_experts(whole, bias, dtype, self._scratch)
 
     def mxfp4_experts(self, parts: Sequence[Stored], bias: Tensor | None, dtype: torch.dtype) -> ExpertWeight:
         """Of one value, its blocks as `mxfp4.in_halves` has them."""
@@ -314,6 +336,12 @@ class CudaOps:
 
     def argmax(self, logits: Tensor) -> Tensor:
         return TorchOps().argmax(logits)
+
+
+def _is_of_rows(parts: Sequence[Stored], packed: Sequence[Packed]) -> bool:
+    """In fp8, as tensor cores multiply it: a scale for each row, and sides that are multiples of 16."""
+    (rows, columns), is_one = packed[0].codes.shape, len(packed) == 1
+    return is_one and parts[0].kind == FP8 and parts[0].group == columns and not rows % 16 and not columns % 16
 
 
 def _grows_late(attention: Attention) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.native.packed import Arena, pointer
 from chairlift.runner.native.tape import Calls
-from chairlift.runner.weights.quantised import W4, W8
+from chairlift.runner.weights.integers import W4, W8
 from chairlift.runner.weights.source import Stored
 
 # As in quant.h: GGUF's numbers of kinds, and two beyond them.

@@ -21,7 +21,7 @@ from chairlift.runner.model import Decoder, Layer
 from chairlift.runner.ops import Experts, MakeWeight, Norm, Ops, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.experts import ExpertReader
-from chairlift.runner.weights.source import TensorSource, in_order, kept
+from chairlift.runner.weights.source import Stored, TensorSource, in_order, kept
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
 # Rotary tables of some files, which the model computes from its configuration.
@@ -113,7 +113,18 @@ class Assembly:
         keeps = self.ops.keeps if self.weight_format.as_stored else {}
         if (parts := kept(self.source, matrix.parts, keeps)) is None:
             return (make or self.ops.weight)(self.stack(matrix.parts), bias)
-        return keeps[parts[0].kind](parts, bias, self.dtype)
+        return keeps[parts[0].kind]([self._on_device(part) for part in parts], bias, self.dtype)
+
+    def _on_device(self, stored: Stored) -> Stored:
+        if self.device.type == "cpu":
+            return stored
+        order = None if stored.order is None else stored.order.to(self.device)
+        return replace(stored, tensors=tuple(map(self._sent, stored.tensors)), order=order)
+
+    def _sent(self, tensor: Tensor) -> Tensor:
+        sent = torch.empty(tensor.shape, dtype=tensor.dtype, device=self.device)
+        self.transfer.copy(tensor, sent)
+        return sent
 
     def stack(self, parts: Sequence[Part], dtype: torch.dtype | None = None) -> Tensor:
         heights = [part.shape[0] for part in parts]

@@ -3,7 +3,7 @@
 Always: what comes out is [experts, rows, columns], rows of the gate before those of the up projection.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,7 +32,10 @@ class ExpertReader:
         if len(matrix.parts[0].shape) == 2 and (weights := self._each_kept(matrix.parts, count, bias)):
             return weights
         keeps = self.ops.keeps_experts if self.as_stored else {}
-        if parts := kept(self.source, matrix.parts, keeps):
+        if len(matrix.parts[0].shape) == 2:
+            if whole := self._stacked_kept(matrix.parts, count, keeps):
+                return keeps[whole.kind]([whole], bias, self.dtype)
+        elif parts := kept(self.source, matrix.parts, keeps):
             kind = parts[0].kind
             return keeps[kind]([self._packed(parts, matrix.parts)] if kind == mxfp4.MXFP4 else parts, bias, self.dtype)
         stacked = self._stacked(matrix.parts, count, 2)
@@ -50,6 +53,29 @@ class ExpertReader:
                 return None
             weights.append(keeps[own[0].kind](own, None if bias is None else bias[expert], self.dtype))
         return self.ops.expert_weights(weights) if isinstance(self.ops, TakesWeights) and weights else None
+
+    def _stacked_kept(self, parts: Sequence[Part], count: int, kinds: Collection[str]) -> Stored | None:
+        """Of experts in tensors of their own, as one on the device; None: they are not stored alike."""
+        each, stacked, first = len(parts) // count, [], None
+        for expert in range(count):
+            own = kept(self.source, parts[expert * each : (expert + 1) * each], kinds)
+            if own is None or any(not _is_alike(part, own[0]) for part in own):
+                return None
+            if first is None:
+                first = own[0]
+                heights = [part.shape[0] for part in own]
+                stacked = [self._empty((count, sum(heights), *t.shape[1:]), t.dtype) for t in first.tensors]
+            if not _is_alike(own[0], first):
+                return None
+            for role, tensor in enumerate(stacked):
+                for part, rows in zip(own, tensor[expert].split(heights), strict=True):
+                    self.transfer.copy(part.tensors[role], rows)
+        assert first is not None
+        shape = count, sum(heights), first.shape[1]
+        if first.kind == mxfp4.MXFP4:
+            blocks, scales, change = mxfp4.apart(replace(first, tensors=tuple(stacked)))
+            stacked = [change(blocks), scales]
+        return replace(first, tensors=tuple(stacked), shape=shape)
 
     def _stacked(self, parts: Sequence[Part], count: int, rank: int) -> Tensor:
         """[experts, rows, ...]; rank: of one expert's part. Other parts hold rows of every expert."""
@@ -94,6 +120,12 @@ class ExpertReader:
 
     def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=self.device)
+
+
+def _is_alike(one: Stored, other: Stored) -> bool:
+    """They can be rows of one matrix."""
+    sides = [tensor.shape[1:] for tensor in one.tensors] == [tensor.shape[1:] for tensor in other.tensors]
+    return sides and (one.kind, one.group, one.order) == (other.kind, other.group, None)
 
 
 def _changed(part: Part, change: Callable[[Tensor], Tensor], own: Tensor) -> Tensor:

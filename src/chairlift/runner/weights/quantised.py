@@ -8,8 +8,13 @@ A module is what its tensors' names, types and shapes say; all but `adds_one` an
     fp8, NVFP4, MXFP4    weight, weight_scale or weight_scale_inv, factors of the whole tensor
     bitsandbytes         weight, weight.absmax and tables; or weight int8, SCB
 
-Integers with scales of groups of 32 columns, or more by 32, can be handed out as they are: half a byte each ("W4") or a
-signed byte ("W8"), whatever the format.
+What operations may keep is handed out as it is, by kind:
+
+    W4, W8   integers: scales and zeros of groups (`integers.py`)
+    FP8      bytes of e4m3, float32 scales of groups; those of blocks are repeated for each row
+    NVFP4    half bytes of e2m1, e4m3 scales of groups of 16, and for each row a factor and a divisor of these
+    MXFP4    half bytes of e2m1, powers of two of groups of 32
+    NF4      half bytes, high ones first, of a table for each row; float32 scales of groups
 
 Always: numbers are computed in float32; a scale that is not finite, a type or a shape that does not fit is refused by
 name. Knows no files: `read` gives tensors by the name of their role.
@@ -19,7 +24,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,8 +33,10 @@ from torch import Tensor
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.shards import Cut
 from chairlift.models.spec import PLAIN_QUANTISATION, Quantisation
-from chairlift.runner.weights.mxfp4 import E2M1
-from chairlift.runner.weights.source import Stored, part_of
+from chairlift.models.tensors import MXFP4_GROUP
+from chairlift.runner.weights.integers import Integers, as_bytes, unpacked
+from chairlift.runner.weights.mxfp4 import E2M1, MXFP4
+from chairlift.runner.weights.source import Stored
 
 _ROLE = re.compile(
     r"(.+)\.(weight|qweight|qzeros|scales|g_idx|weight_packed|weight_scale|weight_scale_inv|weight_scale_2|"
@@ -46,9 +53,9 @@ _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where each column's half byte is
 _FP8 = (torch.float8_e4m3fn,)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _WORD = 32  # bits
-_BLOCK = 32  # columns, of which groups are made
-W4, W8 = "W4", "W8"
-_FACTORS = {"weight_global_scale", "weight_scale_2"}  # of a whole tensor
+NVFP4_GROUP = 16  # columns
+FP8, NVFP4, NF4 = "FP8", "NVFP4", "NF4"
+_FACTOR, _DIVISOR = "weight_scale_2", "weight_global_scale"  # of a whole tensor
 _WORDS = {"qweight", "qzeros", "scales", "weight_packed"}
 
 
@@ -68,56 +75,6 @@ def modules(names: Iterable[str]) -> dict[str, dict[str, str]]:
 def is_of_keys(name: str) -> bool:
     """A scale of cached keys or values, which are kept in a type of our own."""
     return _OF_KEYS.fullmatch(name) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Integers:
-    """(codes - zeros) * scales"""
-
-    codes: Tensor  # [out, in] uint8 of so many bits, or int8
-    zeros: Tensor  # [out, groups]
-    scales: Tensor  # float32 [out, groups]
-    bits: int
-    groups: Tensor | None = None  # int64 [in]: of each column, where they are not in order
-
-    def widened(self) -> Tensor:
-        zeros, scales = self.zeros.float(), self.scales.contiguous()
-        if self.groups is not None:
-            return self.codes.float().sub_(zeros[:, self.groups]).mul_(scales[:, self.groups])
-        wide = self.codes.contiguous().float().view(*scales.shape, -1)
-        return wide.sub_(zeros[..., None]).mul_(scales[..., None]).view(self.codes.shape)
-
-    def cut(self, cut: Cut) -> "Integers | None":
-        """None: it goes through a group."""
-        if cut.dim == 0:
-            return Integers(
-                part_of(self.codes, cut), part_of(self.zeros, cut), part_of(self.scales, cut), self.bits, self.groups
-            )  # fmt: skip
-        count = self.scales.shape[1]
-        own, group = replace(self, codes=part_of(self.codes, cut)), self.codes.shape[1] // count
-        if self.groups is not None or (count > 1 and any(at % group for span in cut.spans for at in span)):
-            return None
-        if count == 1:
-            return own
-        of_groups = cut._replace(spans=tuple((low // group, high // group) for low, high in cut.spans))
-        return replace(own, zeros=part_of(self.zeros, of_groups), scales=part_of(self.scales, of_groups))
-
-    def stored(self, name: str) -> Stored | None:
-        """None: groups are no multiples of 32 columns."""
-        (rows, columns), count = self.codes.shape, self.scales.shape[1]
-        order, group = None, columns // count
-        if self.groups is not None:
-            order = torch.argsort(self.groups, stable=True).int()
-            if not torch.equal(self.groups[order], torch.arange(columns) // group):
-                return None
-        if count > 1 and group % _BLOCK:
-            return None
-        codes, zeros, kind = self.codes, self.zeros, W4 if self.bits <= 4 else W8
-        if kind == W8 and codes.dtype is torch.uint8:
-            half = 1 << self.bits - 1
-            codes, zeros = (codes - half).view(torch.int8), zeros.int() - half
-        tensors = codes.reshape(rows, count, group), self.scales, zeros.to(torch.int8)
-        return Stored(name, kind, tensors, (rows, columns), group, order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +99,16 @@ class QuantisedMatrix:
         return words.get(packed, "fp8")
 
     def stored(self, cut: Cut | None = None) -> Stored | None:
-        """As integers; None: it has none, or their groups are not of blocks."""
-        found = self._integers() if len(self.shape) == 2 else None
-        found = found.cut(cut) if found is not None and cut is not None else found
-        return None if found is None else found.stored(self.where)
+        """None: it is of no kind that operations keep, or the cut goes through a group."""
+        if len(self.shape) != 2:
+            return None
+        if (found := self._integers()) is not None:
+            found = found if cut is None else found.cut(cut)
+            return None if found is None else found.stored(self.where)
+        whole = self._of_table() if "weight.absmax" in self.roles else self._of_floats()
+        if whole is None or cut is None:
+            return whole
+        return whole.cut(cut) if whole.is_whole(cut) else None
 
     def widened(self) -> Tensor:
         """float32 [out, in]"""
@@ -158,7 +121,7 @@ class QuantisedMatrix:
             return numbers * self._scales("SCB", (self.shape[0],))[:, None] * torch.tensor(1 / 127)
         if (found := self._integers()) is not None:
             return found.widened()
-        return self._scaled("weight_packed" if "weight_packed" in self.roles else "weight")
+        return self._scaled()
 
     def _integers(self) -> Integers | None:
         for role in self.roles & _WORDS:
@@ -184,8 +147,8 @@ class QuantisedMatrix:
 
     def _halves(self, role: str, shape: tuple[int, int]) -> Tensor:
         """Of AWQ's words of eight outputs: uint8 [out, ...]"""
-        words = self._typed(role, (torch.int32,), shape).t().contiguous()
-        bytes_ = words.view(torch.uint8).unflatten(1, (-1, 4))
+        words = self._typed(role, (torch.int32,), shape).t()
+        bytes_ = as_bytes(words).unflatten(1, (-1, 4))
         halves = [bytes_[..., place // 2] >> place % 2 * 4 & 15 for place in _AWQ_ORDER]
         return torch.stack(halves, dim=1).flatten(0, 1)
 
@@ -249,7 +212,7 @@ class QuantisedMatrix:
         if "SCB" in self.roles:
             return Integers(codes, torch.zeros(rows, 1), self._scales("SCB", (rows, 1)) * torch.tensor(1 / 127), 8)
         scales = self._of_rows(self._finite("weight_scale")) if "weight_scale" in self.roles else None
-        if scales is None or not self.roles.isdisjoint(_FACTORS):
+        if scales is None or not self.roles.isdisjoint((_FACTOR, _DIVISOR)):
             return None
         if "weight_zero_point" not in self.roles:
             return Integers(codes, torch.zeros_like(scales), scales, 8)
@@ -267,17 +230,67 @@ class QuantisedMatrix:
 
     # A number a byte or half a byte, with scales of tensors, rows, groups or blocks
 
-    def _scaled(self, role: str) -> Tensor:
-        scale_role = "weight_scale_inv" if "weight_scale_inv" in self.roles else "weight_scale"
-        wide = self._numbers(role)
+    @property
+    def _packed_role(self) -> str:
+        return "weight_packed" if "weight_packed" in self.roles else "weight"
+
+    @property
+    def _scale_role(self) -> str:
+        return "weight_scale_inv" if "weight_scale_inv" in self.roles else "weight_scale"
+
+    def _scaled(self) -> Tensor:
+        wide = self._numbers(self._packed_role)
         if "weight_zero_point" in self.roles:
             wide -= self._spread("weight_zero_point", self.read("weight_zero_point").float())
-        wide *= self._spread(scale_role, self._finite(scale_role))
-        if "weight_global_scale" in self.roles:
-            wide /= self._scales("weight_global_scale", ())
-        if "weight_scale_2" in self.roles:
-            wide *= self._scales("weight_scale_2", ())
+        wide *= self._spread(self._scale_role, self._finite(self._scale_role))
+        if _DIVISOR in self.roles:
+            wide /= self._scales(_DIVISOR, ())
+        if _FACTOR in self.roles:
+            wide *= self._scales(_FACTOR, ())
         return wide
+
+    def _of_floats(self) -> Stored | None:
+        """None: its groups are of other sizes, or it has zeros."""
+        (rows, columns), codes, scales = self.shape, self.read(self._packed_role), self._finite(self._scale_role)
+        if "weight_zero_point" in self.roles:
+            return None
+        if codes.dtype is torch.uint8:
+            return self._of_halves(self._typed(self._packed_role, (torch.uint8,), (rows, columns // 2)))
+        by_rows = self._by_rows(scales)
+        if by_rows is None or not self.roles.isdisjoint((_FACTOR, _DIVISOR)):
+            return None
+        codes, count = self._typed(self._packed_role, _FP8, self.shape), by_rows.shape[1]
+        return Stored(
+            self.where, FP8, (codes.reshape(rows, count, -1), by_rows), (rows, columns), columns // count
+        )  # fmt: skip
+
+    def _of_halves(self, codes: Tensor) -> Stored | None:
+        (rows, columns), scales = self.shape, self.read(self._scale_role)
+        if scales.dim() != 2 or len(scales) != rows or columns % scales.shape[1]:
+            return None
+        size, factors = columns // scales.shape[1], [torch.ones(()), torch.ones(())]
+        for index, role in enumerate((_FACTOR, _DIVISOR)):
+            if role in self.roles:
+                factors[index] = self._scales(role, ())
+        codes = codes.reshape(rows, -1, size // 2)
+        if scales.dtype in _FP8 and size == NVFP4_GROUP:
+            tensors: tuple[Tensor, ...] = codes, scales, torch.stack(factors).expand(rows, 2)
+            return Stored(self.where, NVFP4, tensors, (rows, columns), size)
+        if scales.dtype is torch.uint8 and size == MXFP4_GROUP and self.roles.isdisjoint((_FACTOR, _DIVISOR)):
+            return Stored(self.where, MXFP4, (codes, scales), (rows, columns), size)
+        return None
+
+    def _by_rows(self, scales: Tensor) -> Tensor | None:
+        """[out, groups], of blocks repeated; None: columns are cut into unequal parts."""
+        rows, columns = self.shape
+        if scales.dim() == 4 and scales.shape[1] == scales.shape[3] == 1:
+            scales = scales[:, 0, :, 0]
+        if (found := self._of_rows(scales)) is not None:
+            return found
+        high, wide = self.said.block
+        if scales.shape != (-(-rows // high), -(-columns // wide)) or columns % wide:
+            return None
+        return scales.repeat_interleave(high, 0)[:rows]
 
     def _numbers(self, role: str) -> Tensor:
         (rows, columns), stored = self.shape, self.read(role)
@@ -308,7 +321,8 @@ class QuantisedMatrix:
 
     # bitsandbytes
 
-    def _bitsandbytes(self) -> Tensor:
+    def _halves_of_table(self) -> tuple[Tensor, Tensor, Tensor, int]:
+        """Bytes, the table, the largest of each group of so many numbers."""
         (state,) = (role for role in self.roles if role.startswith("weight.quant_state."))
         try:
             facts = json.loads(bytes(self.read(state).tolist()))
@@ -324,11 +338,22 @@ class QuantisedMatrix:
         stored = self.read("weight").flatten()
         if stored.dtype is not torch.uint8 or len(stored) != -(-count // 2):
             raise self._bad("weight", f"must be {-(-count // 2)} bytes")
-        table = self._scales("weight.quant_map", (16,))
+        return stored, self._scales("weight.quant_map", (16,)), self._largest(-(-count // size), nested, offset), size
+
+    def _bitsandbytes(self) -> Tensor:
+        stored, table, largest, size = self._halves_of_table()
+        count = self.shape[0] * self.shape[1]
         halves = torch.stack((stored >> 4, stored & 15), dim=-1).flatten()
         wide = table.index_select(0, halves.int())[:count]
-        largest = self._largest(-(-count // size), nested, offset)
         return wide.mul_(largest.repeat_interleave(size)[:count]).view(self.shape)
+
+    def _of_table(self) -> Stored | None:
+        """None: its groups go on in the next row."""
+        (rows, columns), (stored, table, largest, size) = self.shape, self._halves_of_table()
+        if columns % size or size % 2:
+            return None
+        tensors = stored.view(rows, -1, size // 2), largest.view(rows, -1), table.expand(rows, -1)
+        return Stored(self.where, NF4, tensors, (rows, columns), size)
 
     def _largest(self, count: int, size: int, offset: float) -> Tensor:
         """Of each block."""
@@ -376,17 +401,3 @@ class QuantisedMatrix:
 
     def _bad(self, role: str, why: str) -> InvalidConfig:
         return InvalidConfig(f"{self.where}: {role} {why}")
-
-
-def unpacked(words: Tensor, bits: int) -> Tensor:
-    """Numbers of so many bits in words [rows, words], the lowest first and across words. uint8 [rows, numbers]"""
-    stored = words.contiguous().view(torch.uint8)
-    if bits == 8:
-        return stored
-    if bits in (2, 4):
-        parts = [stored >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
-        return torch.stack(parts, dim=-1).flatten(1)
-    singles = np.unpackbits(stored.numpy(), axis=1, bitorder="little")
-    count = singles.shape[1] // bits
-    digits = torch.from_numpy(singles[:, : count * bits]).view(len(stored), count, bits)
-    return (digits << torch.arange(bits, dtype=torch.uint8)).sum(dim=-1, dtype=torch.uint8)

@@ -13,17 +13,19 @@ from chairlift.runner.ops import Ops
 from chairlift.runner.weights.assemble import WeightFormat
 
 STORED = "stored"
-MXFP4 = "mxfp4"  # of experts alone; asked for as `stored`
+MXFP4, PACKED = "mxfp4", "packed"  # on a GPU, of experts alone and of all matrices; asked for as `stored`
 _INT8_BYTES, _INT4_BYTES = 34 / 32, 20 / 32  # per weight, with its share of the scales
 
 
 def pick_quantize(name: str, dtype_name: str, kernels: str, config: ModelConfig) -> str:
-    """`auto` keeps the blocks of a file where the kernels can, unless a number type is named."""
+    """`auto` keeps what a file has quantised where kernels can. A number type that is named widens GGUF's blocks."""
     is_mxfp4 = config.four_bits is not None and (kernels == "triton" or config.blocks is None)
-    keeping = "triton" if is_mxfp4 else "native"  # the kernels that keep the file's blocks
-    stored = MXFP4 if is_mxfp4 else STORED
+    is_packed = config.packed is not None and (kernels == "triton" or config.blocks is None)
+    stored = MXFP4 if is_mxfp4 else PACKED if is_packed else STORED
+    keeping = "native" if stored == STORED else "triton"  # the kernels that do
     if name == "auto":
-        can_keep = _kept(config, stored) and kernels == keeping and (is_mxfp4 or dtype_name == "auto")
+        can_name = stored != STORED or config.quantisation is not None
+        can_keep = _kept(config, stored) and kernels == keeping and (can_name or dtype_name == "auto")
         return stored if can_keep else "none"
     if name == "fp8" and has_experts(config):
         raise InvalidConfig("quantize fp8: experts are not kept in fp8; use --quantize none")
@@ -51,7 +53,7 @@ def pick_weight_format(quantize: str, kernels: str, dtype: torch.dtype, config: 
         from chairlift.runner.mindspore.weight import MindSporeWeight
 
         return WeightFormat(MindSporeWeight, MindSporeWeight)
-    return WeightFormat(as_stored=quantize in (STORED, MXFP4))
+    return WeightFormat(as_stored=quantize in (STORED, MXFP4, PACKED))
 
 
 def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:
@@ -77,7 +79,7 @@ def has_experts(config: ModelConfig) -> bool:
 
 def _kept(config: ModelConfig, quantize: str) -> BlockWeights | None:
     """Of a file, that stay as they are; None: none of them."""
-    return {STORED: config.blocks, MXFP4: config.four_bits}.get(quantize)
+    return {STORED: config.blocks, MXFP4: config.four_bits, PACKED: config.packed}.get(quantize)
 
 
 def _fp8_weight(kernels: str, dtype: torch.dtype, config: ModelConfig) -> type:

@@ -45,7 +45,7 @@ class Stored:
     """A quantised matrix: numbers of few bits with scales."""
 
     name: str  # of tensor and file, for messages
-    kind: str  # "MXFP4", "W4" and "W8" (`quantised.py`), or as GGUF calls it: "Q4_0", ...
+    kind: str  # as `quantised.py` lists them ("W4", "FP8", ...), or as GGUF calls it: "Q4_0", ...
     tensors: tuple[Tensor, ...]  # [out, groups, ...], of experts [experts, out, groups, ...]; views of a mapped file
     shape: tuple[int, ...]  # [out, in], of experts [experts, out, in]
     group: int  # columns that share a scale
@@ -60,7 +60,7 @@ class Stored:
     def cut(self, cut: Cut) -> "Stored":
         """Raises `InvalidConfig` where the cut goes through a group."""
         unit = self.group if cut.dim else 1
-        if at := next((at for span in cut.spans for at in span if at % unit), 0):
+        if at := self._cut_group(cut):
             raise InvalidConfig(
                 f"{self.name} is {self.kind}, whose blocks of {unit} cannot be cut at column {at} for tensor "
                 "parallelism; use --quantize none, or another --tensor-parallel"
@@ -70,6 +70,14 @@ class Stored:
         shape[cut.dim] = sum(high - low for low, high in cut.spans)
         tensors = tuple(part_of(tensor, cut._replace(spans=spans)) for tensor in self.tensors)
         return replace(self, tensors=tensors, shape=tuple(shape))
+
+    def is_whole(self, cut: Cut) -> bool:
+        """The cut goes through no group."""
+        return not self._cut_group(cut)
+
+    def _cut_group(self, cut: Cut) -> int:
+        """The first column of the cut that is inside a group; 0: none is."""
+        return next((at for span in cut.spans for at in span if cut.dim and at % self.group), 0)
 
 
 class TensorSource(Protocol):

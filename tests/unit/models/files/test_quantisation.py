@@ -64,16 +64,16 @@ def read(given: Any) -> Quantisation | None:
             Quantisation(method="gptq", bits=4, adds_one=False, integers=(4, 0)),
         ),
         (GPTQ | {"dynamic": {"-:.*down_proj": {}}}, Quantisation(method="gptq", integers=(4, 128))),
-        (FP8, Quantisation(method="fp8")),
-        (FP8 | {"weight_block_size": [64, 32]}, Quantisation(method="fp8", block=(64, 32))),
+        (FP8, Quantisation(method="fp8", floats="FP8")),
+        (FP8 | {"weight_block_size": [64, 32]}, Quantisation(method="fp8", block=(64, 32), floats="FP8")),
         (WORDS, Quantisation(method="compressed-tensors", bits=4, group=128, integers=(4, 128))),
         (
             WORDS | {"config_groups": {"a": GROUP, "b": GROUP | {"weights": WEIGHTS | {"num_bits": 8}}}},
             Quantisation(method="compressed-tensors", integers=(8, 128)),
         ),
-        (MODELOPT, Quantisation(method="modelopt")),
-        ({"quant_algo": "FP8", "kv_cache_scheme": "FP8"}, Quantisation(method="modelopt")),
-        (NF4, Quantisation(method="bitsandbytes")),
+        (MODELOPT, Quantisation(method="modelopt", floats="NVFP4")),
+        ({"quant_algo": "FP8", "kv_cache_scheme": "FP8"}, Quantisation(method="modelopt", floats="FP8")),
+        (NF4, Quantisation(method="bitsandbytes", floats="NF4")),
     ],
 )  # fmt: skip
 def test_files_as_makers_write_them(given: Any, expected: Quantisation | None) -> None:
@@ -113,4 +113,4 @@ def test_a_file_beside_config_json_may_say_it(tmp_path: Path) -> None:
     write(tmp_path, {})
     apart = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
     (tmp_path / "hf_quant_config.json").write_text(json.dumps(apart))
-    assert load_hf(tmp_path).quantisation == Quantisation(method="modelopt")
+    assert load_hf(tmp_path).quantisation == Quantisation(method="modelopt", floats="FP8")

@@ -189,21 +189,24 @@ def test_a_matrix_is_the_numbers_that_its_tensors_stand_for(tmp_path: Path, name
     assert torch.equal(source.read("m.weight", (OUT, IN), cut), expected.float()[:, 40:70])
 
 
-INTEGERS = {
+KINDS = {
     "awq": "W4", **{f"gptq-{bits}": "W8" if bits == 8 else "W4" for bits in (2, 3, 4, 8)}, "gptq-v2": "W4",
     "gptq-order": "W4", "words-3": "W4", "words-4": "W4", "words-8": "W8", "words-zeros": "W4", "int8-rows": "W8",
     "int8-groups": "W8", "bitsandbytes-int8": "W8",
+    **{f"fp8-{each}": "FP8" for each in ("blocks", "powers", "rows", "rows-flat", "tensor", "scalar")},
+    "nvfp4": "NVFP4", "nvfp4-modelopt": "NVFP4", "mxfp4": "MXFP4", "nf4": "NF4", "nf4-nested": "NF4",
 }  # fmt: skip
 
 
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
 @pytest.mark.parametrize("name", FORMATS)
-def test_integers_are_kept_as_they_are_and_nothing_else_is(tmp_path: Path, name: str) -> None:
+def test_a_matrix_is_handed_out_as_it_is_stored_and_integers_are_kept(tmp_path: Path, name: str) -> None:
     pack, said = FORMATS[name]
     tensors, expected = pack()
     stored = written(tmp_path, tensors, said).stored("m.weight", (OUT, IN))
-    assert (stored.kind if stored else None) == INTEGERS.get(name)
-    if stored is not None:
+    assert stored is not None
+    assert (stored.kind, stored.shape) == (KINDS[name], (OUT, IN))
+    if stored.kind in ("W4", "W8"):
         rows = NativeOps(1).stored_weight([stored], None, torch.float32).rows(torch.arange(OUT))
         is_near = name == "bitsandbytes-int8"  # a product of three numbers, rounded once more by its maker
         torch.testing.assert_close(rows, expected.float(), rtol=2e-7 if is_near else 0, atol=0)
@@ -355,8 +358,8 @@ def test_a_model_of_quantised_matrices_has_the_logits_of_what_they_stand_for(
     logits = run(twin.decoder(), kv, [chunk(tokens, 0, 20, [3, 1, 0, 6, 2], request(tokens))])
     torch.testing.assert_close(logits[0], twin.reference_logits(tokens)[-1], atol=1e-3, rtol=1e-4)
     (line,) = twin.config.warnings
-    kept = "stay integers on a CPU (W8) and elsewhere are" if config is GPTQ else "are"
-    assert f"weights {kept} widened to --dtype when they are loaded" in line
+    kept = "stay integers (W8)" if config is GPTQ else "are widened to --dtype"
+    assert "weights stay as they are on a GPU" in line and f"{kept} on a CPU" in line
 
 
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")

@@ -1,7 +1,6 @@
 """Launches mixtures of experts: few rows read the experts that they chose, many are sorted by expert first."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
@@ -12,6 +11,8 @@ from chairlift.models.spec import ExpertsSpec
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.experts.few_rows_kernels import few_down_kernel, few_gated_kernel
 from chairlift.runner.cuda.experts.grouped_kernel import grouped_kernel
+from chairlift.runner.cuda.experts.matrices import CudaExperts
+from chairlift.runner.cuda.experts.packed import widened
 from chairlift.runner.cuda.experts.routing_kernels import combine_kernel, place_kernel, route_kernel
 from chairlift.runner.cuda.target import stages_ahead
 from chairlift.runner.ops import Experts
@@ -37,7 +38,7 @@ class ProductTile(Protocol):
     def rows(self) -> int: ...
 
     def multiply(
-        self, x: Tensor, weight: "CudaExperts", order: "Order", pairs_of_row: int, activation: str = ""
+        self, x: Tensor, weight: CudaExperts, order: "Order", pairs_of_row: int, activation: str = ""
     ) -> Tensor:  # fmt: skip
         """As `grouped`."""
 
@@ -55,7 +56,7 @@ class Tile(NamedTuple):
         return stages_ahead(self.stages, (self.outputs + self.rows) * self.stretch * itemsize)
 
     def multiply(
-        self, x: Tensor, weight: "CudaExperts", order: "Order", pairs_of_row: int, activation: str = ""
+        self, x: Tensor, weight: CudaExperts, order: "Order", pairs_of_row: int, activation: str = ""
     ) -> Tensor:  # fmt: skip
         return grouped(x, weight, order, self, pairs_of_row, activation)
 
@@ -70,19 +71,6 @@ _TILES = (
 _FEW_TILES = ((2, 8), (16, 16))  # likewise the rows of a tile of the kernel for Hopper
 EXACT_TILE = Tile(64, 32, 128, 4, 3)  # of any number of rows: another may take numbers to the tensor cores otherwise
 _UNCUT = Tile(64, 16, 32, 4, 2)  # for float32, which the tensor cores do not take as it is
-
-
-@dataclass(frozen=True, slots=True)
-class CudaExperts:
-    """A matrix of each expert."""
-
-    matrix: Tensor  # [X, out, in]; in MXFP4 bytes [X, out, in / 2]
-    bias: Tensor | None  # [X, out]
-    scales: Tensor | None = None  # in MXFP4, bytes [X, out, in / 32]
-
-    @property
-    def num_outputs(self) -> int:
-        return self.matrix.shape[1]
 
 
 def tile_of(num_rows: int, spec: ExpertsSpec, dtype: torch.dtype, exact: bool = False) -> Tile:
@@ -109,6 +97,7 @@ def add_experts(
 ) -> Tensor:  # fmt: skip
     """As `Ops.experts`. hopper: its kernel, where there is one."""
     ids, weights = choose(experts.router.logits(x), experts.rule, experts.correction)
+    experts = widened(experts, ids)
     if not exact and len(x) <= (_MAX_FEW if _matrices(experts).scales is None else _MAX_FEW_MXFP4):
         return by_row(x, experts, ids, weights, shared)
     return by_expert(x, experts, ids, weights, shared, best_tile(x, experts, exact, hopper))

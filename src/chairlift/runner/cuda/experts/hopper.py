@@ -11,7 +11,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from chairlift.runner.cuda.experts.hopper_kernel import BYTES, mxfp4_kernel
 
 if TYPE_CHECKING:
-    from chairlift.runner.cuda.experts.experts import CudaExperts, Order
+    from chairlift.runner.cuda.experts.experts import Order
+    from chairlift.runner.cuda.experts.matrices import CudaExperts
 
 # Of a program: lines of the weight, by the rows of a tile, warps and stages. Chosen by measuring on an H200.
 _LINES = {8: 64, 16: 128}

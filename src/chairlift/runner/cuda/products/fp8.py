@@ -13,6 +13,7 @@ from torch import Tensor
 
 from chairlift.runner.cuda.kernels import round_rows_kernel, whole_row
 from chairlift.runner.cuda.products.one_row import is_one_row, one_row
+from chairlift.runner.ops import Weight
 
 E4M3 = torch.float8_e4m3fn
 
@@ -30,9 +31,11 @@ class Fp8Weight:
     """Of a matrix [out, in] with dimensions that are multiples of 16; products are bfloat16."""
 
     def __init__(self, matrix: Tensor, bias: Tensor | None = None) -> None:
-        self._matrix, scales = round_rows(matrix.contiguous())
+        self._keep(*round_rows(matrix.contiguous()), bias)
+
+    def _keep(self, rows: Tensor, scales: Tensor, bias: Tensor | None) -> None:
+        self._matrix, self._bias = rows, bias
         self._scales = scales.view(1, -1)  # [1, out]
-        self._bias = bias
 
     def linear(self, x: Tensor) -> Tensor:
         if is_one_row(x):
@@ -48,3 +51,18 @@ class Fp8Weight:
 
     def rows(self, ids: Tensor) -> Tensor:
         raise RuntimeError("an embedding is not kept in fp8")
+
+
+class StoredFp8Weight(Fp8Weight):
+    """Of a file's own bytes and scales. What must not be rounded goes by its numbers."""
+
+    def __init__(self, matrix: Tensor, scales: Tensor, bias: Tensor | None, exactly: Weight) -> None:
+        """exactly: the same bytes, widened."""
+        self._keep(matrix, scales, bias)
+        self._exactly = exactly
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self._exactly.logits(x)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return self._exactly.rows(ids)

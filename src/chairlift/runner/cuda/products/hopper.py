@@ -24,7 +24,7 @@ class FewRows:
         size = num_processors * OUTPUTS.value * MAX_ROWS
         self._partials = torch.empty(size, dtype=torch.float32, device=device)
         self._counters = torch.zeros(num_processors, dtype=torch.int32, device=device)  # all 0 between launches
-        self._weights: dict[tuple[int, int], TensorDescriptor] = {}
+        self._weights: dict[tuple[int, torch.Size, int], TensorDescriptor] = {}
 
     @staticmethod
     def takes(x: Tensor, matrix: Tensor) -> bool:
@@ -72,7 +72,7 @@ class FewRows:
         return splits
 
     def _weight(self, matrix: Tensor, num_lines: int) -> TensorDescriptor:
-        key = matrix.data_ptr(), num_lines
+        key = matrix.data_ptr(), matrix.shape, num_lines
         if key not in self._weights:
             self._weights[key] = _descriptor(matrix, num_lines)
         return self._weights[key]

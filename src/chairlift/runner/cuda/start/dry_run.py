@@ -78,7 +78,7 @@ def kernels_of_start(
 class _EmptyWeights:
     """Weights that hold nothing."""
 
-    def __init__(self, dtype: torch.dtype, has_four_bits: bool) -> None:
+    def __init__(self, dtype: torch.dtype, has_four_bits: bool = False) -> None:
         self._dtype, self._has_four_bits = dtype, has_four_bits
 
     @property
