@@ -1,6 +1,5 @@
-"""Tiny random hybrids, and caches with the states of their requests."""
+"""Steps of tiny hybrids: caches with the states of their requests."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,34 +11,7 @@ from chairlift.models.spec import ModelConfig
 from chairlift.runner.kv_cache import KvCache, sizes_of
 from chairlift.runner.model import Decoder
 from chairlift.runner.torch.batching import batch_of
-from unit.runner import twins
-from unit.runner.twins import CPU, Twin, step
-
-LINEAR: dict[str, Any] = {
-    "head_dim": 16, "num_hidden_layers": 5, "max_position_embeddings": 256, "pad_token_id": 0,
-    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
-    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention", "full_attention"],
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
-}  # fmt: skip
-EXPERTS: dict[str, Any] = {
-    "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 20,
-}  # fmt: skip
-HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "qwen3.5": ("Qwen3_5Text", LINEAR),
-    "qwen3.5-moe": ("Qwen3_5MoeText", LINEAR | EXPERTS),
-    "qwen3-next": ("Qwen3Next", LINEAR | EXPERTS),
-}
-
-
-def make_hybrid(folder: Path, name: str, **changes: Any) -> Twin:
-    """With decays from a token to hundreds, and strengths of all kinds."""
-    return twins.make_twin(folder, name, HYBRIDS, _with_decays, **changes)
-
-
-def _with_decays(name: str, parameter: torch.Tensor) -> torch.Tensor | None:
-    if name.endswith("A_log"):
-        return torch.empty_like(parameter).uniform_(0.05, 8.0).log()
-    return torch.randn_like(parameter) * 0.5 - 2.0 if name.endswith("dt_bias") else None
+from unit.runner.twins import CPU, step
 
 
 def groups_of(config: ModelConfig, block_size: int, dtype: torch.dtype) -> KvGroups:

@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from chairlift.lab.verify.delta_net import delta_net_of
 from chairlift.lab.verify.feed_forward import feed_forward_of, linear
 from chairlift.models.mixers.attention import RopeScaling, Rotation
+from chairlift.models.mixers.delta_net import DeltaNetSpec
 from chairlift.models.parts import Part
 from chairlift.models.spec import LayerSpec, ModelConfig
 from chairlift.models.tensors import LayerTensors, end_tensors, layer_tensors
@@ -63,7 +65,6 @@ class _Layer:
     ) -> None:  # fmt: skip
         self._spec = spec
         self._max_len = max_len
-        self._qkv, self._output = linear(tensors.mixer.matrices["qkv"], read), linear(tensors.mixer.output, read)
         self._feed_forward = feed_forward_of(spec.feed_forward, tensors, read)
         sinks = tensors.mixer.further.get("sinks")
         self._sinks = read(sinks).tolist() if sinks else None
@@ -74,11 +75,16 @@ class _Layer:
             )
             for role, part in (tensors.norms | tensors.mixer.norms).items()
         }
+        if isinstance(spec.mixer, DeltaNetSpec):
+            self._mixer = delta_net_of(spec.mixer, tensors.mixer, self._norms["norm"], read)
+            return
+        self._mixer = self._attention
+        self._qkv, self._output = linear(tensors.mixer.matrices["qkv"], read), linear(tensors.mixer.output, read)
 
     def through(self, x: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""
         same = self._norm("before_attention", x)
-        for name, branch in (("attention", self._attention), ("feed_forward", self._feed_forward)):
+        for name, branch in (("attention", self._mixer), ("feed_forward", self._feed_forward)):
             y = branch(same if self._spec.is_parallel else self._norm(f"before_{name}", x))
             x = x + self._spec.residual_factor * self._norm(f"after_{name}", y)
         return x
@@ -95,8 +101,10 @@ class _Layer:
 
     def _attention(self, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
-        heads = self._qkv(x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
-        q, k, v = torch.split(heads, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads])
+        heads = self._qkv(x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D], with gates [2H + 2K]
+        q, gates, k, v = torch.split(
+            heads, [spec.num_heads, spec.num_heads * spec.has_gate, spec.num_kv_heads, spec.num_kv_heads]
+        )
         q, k = (self._norm_heads(role, heads) for role, heads in (("q_norm", q), ("k_norm", k)))
         if spec.growth is not None:
             steps = [1 + spec.growth.beta * math.log(1 + p // spec.growth.length) for p in range(count)]
@@ -117,7 +125,8 @@ class _Layer:
             total = weights.sum(dim=1, keepdim=True)
             if self._sinks is not None:
                 total = total + torch.exp(self._sinks[head] - top)
-            outs.append((weights / total) @ v[head // group])
+            out = (weights / total) @ v[head // group]
+            outs.append(out / (1 + torch.exp(-gates[head])) if spec.has_gate else out)
         return self._output(torch.cat(outs, dim=1))
 
 

@@ -110,7 +110,7 @@ def _within_pool(limits: Limits, settings: Settings) -> Limits:
     if limits.max_pool_tokens == 0:
         raise InvalidConfig(
             f"num_blocks {limits.num_blocks} hold no token: of this model one takes "
-            f"{limits.pages.per_block} blocks; raise --num-blocks, --kv-memory or, on a GPU, --memory"
+            f"{limits.pages.num_in_prompt(1)} blocks; raise --num-blocks, --kv-memory or, on a GPU, --memory"
         )
     if settings.max_model_len is not None and not settings.compat.can_clip_max_model_len:
         raise InvalidConfig(
