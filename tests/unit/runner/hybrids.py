@@ -1,5 +1,6 @@
 """Steps of tiny hybrids: caches with the states of their requests."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from chairlift.models.kv_groups import KvGroups, kv_groups
 from chairlift.models.spec import ModelConfig
 from chairlift.runner.kv_cache import KvCache, sizes_of
 from chairlift.runner.model import Decoder
+from chairlift.runner.ops import Batch
 from chairlift.runner.torch.batching import batch_of
 from unit.runner.twins import CPU, step
 
@@ -40,12 +42,16 @@ class States:
         first = self.first + index * self.num_own
         return [BlockId(page) for page in range(first, first + self.num_own)]
 
-    def run(self, chunks: list[Chunk], checkpoints: tuple[Checkpoint, ...] = ()) -> torch.Tensor:
+    def run(
+        self, chunks: list[Chunk], checkpoints: tuple[Checkpoint, ...] = (),
+        before: Callable[[Batch], None] = lambda batch: None,
+    ) -> torch.Tensor:  # fmt: skip
         """The logits of each sampled chunk's last token, in the order of `chunks`; of a chunk with drafts, all its."""
         own = [chunk._replace(tables=(*chunk.tables, self.pages(chunk.request.id))) for chunk in chunks]
         plan = step(own)._replace(checkpoints=checkpoints)
         with torch.inference_mode():
             batch = batch_of(plan, self.kv.block_size, {}, CPU, self.kv.kinds, self.kv.num_groups)
+            before(batch)
             logits = self.decoder.logits(self.decoder.hidden(batch, self.kv))
         found, first = {}, 0
         for chunk in plan.chunks:
