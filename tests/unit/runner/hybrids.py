@@ -23,14 +23,17 @@ def groups_of(config: ModelConfig, block_size: int, dtype: torch.dtype) -> KvGro
 class States:
     """A cache, and pages of it for the states of requests by id."""
 
-    def __init__(self, decoder: Decoder, block_size: int, num_blocks: int = 40, max_requests: int = 4) -> None:
+    def __init__(
+        self, decoder: Decoder, block_size: int, num_blocks: int = 40, max_requests: int = 4,
+        device: torch.device = CPU,
+    ) -> None:  # fmt: skip
         groups = groups_of(decoder.config, block_size, decoder.dtype)
         (kind,) = KvCache(decoder.config, 1, block_size, decoder.dtype, CPU, groups=groups).kinds
         self.kind: Any = kind
         self.num_own = kind.num_decoding(1)
         self.first = num_blocks
         self.kv = KvCache(
-            decoder.config, num_blocks + (max_requests + 1) * self.num_own, block_size, decoder.dtype, CPU,
+            decoder.config, num_blocks + (max_requests + 1) * self.num_own, block_size, decoder.dtype, device,
             groups=groups,
         )  # fmt: skip
         for state in self.kv.state:
@@ -50,7 +53,7 @@ class States:
         own = [chunk._replace(tables=(*chunk.tables, self.pages(chunk.request.id))) for chunk in chunks]
         plan = step(own)._replace(checkpoints=checkpoints)
         with torch.inference_mode():
-            batch = batch_of(plan, self.kv.block_size, {}, CPU, self.kv.kinds, self.kv.num_groups)
+            batch = batch_of(plan, self.kv.block_size, {}, self.kv.tokens.device, self.kv.kinds, self.kv.num_groups)
             before(batch)
             logits = self.decoder.logits(self.decoder.hidden(batch, self.kv))
         found, first = {}, 0

@@ -143,7 +143,7 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3-next": ("Qwen3Next", DELTA_NET | EXPERTS),
 }
 ALL = FAMILIES | HYBRIDS
-DENSE = [name for name, (_, own) in ALL.items() if not any("experts" in key and own[key] for key in own)]
+DENSE = [name for name, (_, own) in FAMILIES.items() if not any("experts" in key and own[key] for key in own)]
 
 
 @dataclass

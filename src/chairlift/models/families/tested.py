@@ -27,7 +27,7 @@ TESTED: dict[str, tuple[str, ...]] = {
     "Glm4MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "GptOssForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "Qwen3NextForCausalLM": ("twin", "exact"),
-    "Qwen3_5ForCausalLM": ("twin", "exact", "ranks"),
+    "Qwen3_5ForCausalLM": ("twin", "exact"),
     "Qwen3_5MoeForCausalLM": ("twin", "exact"),
 }
 BY_TRANSFORMERS = (
