@@ -69,7 +69,9 @@ class ExactModel:
         first: Sequence[ScriptedRequest] = (), policy: str = "fcfs", prefill: str = "mixed",
         preemption: str = "recompute", prefix_cache: bool = True, **limits: int,
     ) -> WorldResult:  # fmt: skip
-        """first: what the same engine has run before, for a cache that is warm."""
+        """first: what the same engine has run before, for a cache that is warm. num_blocks: beside those of states."""
+        if "num_blocks" in limits:
+            limits["num_blocks"] += 3 * self._limits.pages.beside(1)
         host = 0 if preemption == "recompute" else _NUM_HOST_BLOCKS
         world = World(
             replace(self._limits, **limits), self, depth=depth, policy=make_policy(policy),

@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from chairlift.lab.verify.delta_net import delta_net_of
 from chairlift.lab.verify.feed_forward import feed_forward_of, linear
 from chairlift.models.mixers.attention import RopeScaling, Rotation
+from chairlift.models.mixers.delta_net import DeltaNetSpec
 from chairlift.models.mixers.latent import LatentSpec
 from chairlift.models.parts import Part
 from chairlift.models.spec import LayerSpec, ModelConfig
@@ -81,6 +83,8 @@ class _Layer:
             self._norms |= {
                 role: _norm_of(part, None, latent.eps, False, read) for role, part in tensors.mixer.norms.items()
             }
+        elif isinstance(spec.mixer, DeltaNetSpec):
+            self._mix = delta_net_of(spec.mixer, tensors.mixer, self._norms["norm"], read)
 
     def through(self, x: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""
@@ -103,7 +107,9 @@ class _Layer:
     def _attention(self, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
         heads = self._matrices["qkv"](x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
-        q, k, v = torch.split(heads, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads])
+        q, gates, k, v = torch.split(  # with gates [2H + 2K, T, D]
+            heads, [spec.num_heads, spec.num_heads * spec.has_gate, spec.num_kv_heads, spec.num_kv_heads]
+        )
         q, k = (self._norm_heads(role, heads) for role, heads in (("q_norm", q), ("k_norm", k)))
         if spec.growth is not None:
             steps = [1 + spec.growth.beta * math.log(1 + p // spec.growth.length) for p in range(count)]
@@ -116,7 +122,8 @@ class _Layer:
         for head in range(spec.num_heads):
             scores = _capped(q[head] @ k[head // group].T * spec.scale, spec.cap)
             sink = float(self._further["sinks"][head]) if spec.has_sinks else -math.inf
-            outs.append(_seen(scores, spec.window, sink) @ v[head // group])
+            out = _seen(scores, spec.window, sink) @ v[head // group]
+            outs.append(out / (1 + torch.exp(-gates[head])) if spec.has_gate else out)
         return self._output(torch.cat(outs, dim=1))
 
     def _latent_attention(self, x: Tensor) -> Tensor:
