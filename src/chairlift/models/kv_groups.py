@@ -15,12 +15,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.memory.pages import Group
+from chairlift.core.memory.pages import CHECKPOINT_TOKENS, Group
 from chairlift.models.mixers.mixer import Fixed, MixerSpec
 from chairlift.models.spec import ModelConfig
-
-# Tokens between two states of a text that a later one can go on from, where nothing else asks for one.
-CHECKPOINT_REACH = 16384
 
 
 class Sizes(NamedTuple):
@@ -97,5 +94,5 @@ def kv_groups(config: ModelConfig, can_group: bool = True, sizes: Sizes = DEFAUL
 def _fixed_group(fixed: list[Fixed], count: int, page: int, sizes: Sizes) -> Group:
     """page: bytes of the smallest."""
     num_state, num_tile = (max(-(-size(each) // page) for each in fixed) for size in (sizes.state, sizes.tile))
-    reach = max(1, CHECKPOINT_REACH // sizes.block_size) * sizes.block_size
+    reach = max(1, CHECKPOINT_TOKENS // sizes.block_size) * sizes.block_size
     return Group("fixed", count * num_state, reach, count * num_tile)

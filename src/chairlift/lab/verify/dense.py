@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from chairlift.lab.verify.delta_net import delta_net_of
-from chairlift.lab.verify.feed_forward import feed_forward_of, linear
+from chairlift.lab.verify.feed_forward import Linear, feed_forward_of, linear
 from chairlift.models.mixers.attention import RopeScaling, Rotation
 from chairlift.models.mixers.delta_net import DeltaNetSpec
 from chairlift.models.mixers.latent import LatentSpec
@@ -77,7 +77,7 @@ class _Layer:
             )
             for role, part in (tensors.norms | tensors.mixer.norms).items()
         }
-        self._mix = self._attention
+        self._mix: Linear = self._attention
         if isinstance(latent := spec.mixer, LatentSpec):
             self._mix = self._latent_attention
             self._norms |= {
