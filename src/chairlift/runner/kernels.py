@@ -14,6 +14,7 @@ import torch
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.models.spec import ModelConfig
 from chairlift.runner.adapters.model import AdaptedModel, HostSlots, adapted
 from chairlift.runner.adapters.store import AdapterStore
@@ -39,7 +40,7 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
     """The named kernels, or the fastest that can do this; named ones that cannot are refused."""
     if name == "torch":
         return name
-    head_dims = sorted({spec.head_dim for spec in config.attentions}) if config else [64]
+    head_dims = sorted({row.width for mixer in config.mixers for row in mixer.rows}) if config else [64]
     if device.type == "cuda" and (found := hardware.capability(device)) < _OLDEST:
         raise InvalidConfig(
             f"kernels {name}: this GPU has compute capability {found[0]}.{found[1]} and our kernels are for 8.0 "
@@ -47,6 +48,8 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
         )
     fast = fastest(device)
     why_not = "" if all(_can_do(fast, dtype, head_dim) for head_dim in head_dims) else "do not do this"
+    if fast == "triton" and config is not None and (lacking := _lacking(config)):
+        why_not = f"have none for {lacking}"
     why_not = why_not or why_missing(fast)
     if name == "auto":
         return "torch" if why_not else fast
@@ -56,6 +59,11 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
         what = f"{hardware.dtype_name(dtype)} on {device.type} with heads of {', '.join(map(str, head_dims))}"
         raise InvalidConfig(f"kernels {name}: they {why_not} ({what}); use --kernels torch")
     return name
+
+
+def _lacking(config: ModelConfig) -> str:
+    """What Triton's kernels do not compute of a model; empty: nothing."""
+    return next((mixer.name for mixer in config.mixers if not isinstance(mixer, AttentionSpec)), "")
 
 
 def fastest(device: torch.device) -> str:

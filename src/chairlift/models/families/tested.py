@@ -26,6 +26,9 @@ TESTED: dict[str, tuple[str, ...]] = {
     "Qwen3MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "Glm4MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "GptOssForCausalLM": ("twin", "exact", "gguf", "gpu"),
+    "DeepseekV2ForCausalLM": ("twin", "exact", "gpu"),
+    "DeepseekV3ForCausalLM": ("twin", "exact", "gpu"),
+    "Glm4MoeLiteForCausalLM": ("twin", "exact", "gpu"),
 }
 BY_TRANSFORMERS = (
     "apertus",
