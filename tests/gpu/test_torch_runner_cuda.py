@@ -41,12 +41,14 @@ def test_chunks_and_decodes_give_the_logits_of_transformers(tmp_path: Path, fami
             torch.testing.assert_close(logits[i], expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("family", ["qwen3-qk-norm", "deepseek2"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-def test_a_model_is_loaded_and_serves_a_mixed_batch(tmp_path: Path, dtype: str) -> None:
-    make_twin(tmp_path, "qwen3-qk-norm")
+def test_a_model_is_loaded_and_serves_a_mixed_batch(tmp_path: Path, dtype: str, family: str) -> None:
+    make_twin(tmp_path, family)
     source = Source("folder", tmp_path, "twin")
     settings = Settings(device="cuda", dtype=dtype, kv_memory=2**20)
     loaded = load_runner(settings, source, load_model_config(source))
+    assert family != "deepseek2" or loaded.kernels == "torch"
     engine = Engine(Scheduler(loaded.limits, Fcfs()), loaded.runner, CountingClock())
     kinds = [
         SamplingParams(temperature=0.0), SamplingParams(logprobs=2), SamplingParams(top_p=0.8, prompt_logprobs=1),

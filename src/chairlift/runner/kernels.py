@@ -40,7 +40,7 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
     """The named kernels, or the fastest that can do this; named ones that cannot are refused."""
     if name == "torch":
         return name
-    head_dims = sorted({spec.head_dim for spec in config.attentions}) if config else [64]
+    head_dims = sorted({row.width for mixer in config.mixers for row in mixer.rows}) if config else [64]
     if device.type == "cuda" and (found := hardware.capability(device)) < _OLDEST:
         raise InvalidConfig(
             f"kernels {name}: this GPU has compute capability {found[0]}.{found[1]} and our kernels are for 8.0 "

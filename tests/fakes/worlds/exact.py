@@ -22,6 +22,7 @@ from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
+from chairlift.runner.weights.source import TensorSource
 from fakes.worlds.world import World
 
 OPS: dict[str, Callable[[], Ops]] = {"torch": lambda: TorchOps(exact=True), "native": lambda: NativeOps(2)}
@@ -41,9 +42,12 @@ class ExactModel:
     """A decoder in worlds whose logits are watched: what each request gets alone, and what it gets among others, to be
     compared bit for bit."""
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype, ops: Ops) -> None:
+    def __init__(
+        self, config: ModelConfig, dtype: torch.dtype, ops: Ops, source: TensorSource | None = None
+    ) -> None:  # fmt: skip
+        """source: None: random tensors."""
         cpu = torch.device("cpu")
-        model = build_model(config, ops, DummyTensors(config), dtype, cpu, config.max_model_len)
+        model = build_model(config, ops, source or DummyTensors(config), dtype, cpu, config.max_model_len)
         groups = kv_groups(
             config, can_group=any(mixer.fixed for mixer in config.mixers), sizes=sizes_of(8, dtype, dtype)
         )

@@ -24,7 +24,7 @@ class Counting(HfTensors):
     def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         tensor = super().read(name, shape)
         is_matrix = tensor.ndim >= 2 and not name.endswith(("bias", "conv1d.weight"))  # those of experts have two
-        if ".layers." in name and is_matrix:
+        if ".layers." in name and is_matrix and not name.endswith("kv_b_proj.weight"):  # which is never quantised
             self.num_layer += tensor.numel()
         else:
             self.num_other += tensor.numel()

@@ -29,6 +29,9 @@ TESTED: dict[str, tuple[str, ...]] = {
     "Qwen3NextForCausalLM": ("twin", "exact"),
     "Qwen3_5ForCausalLM": ("twin", "exact"),
     "Qwen3_5MoeForCausalLM": ("twin", "exact"),
+    "DeepseekV2ForCausalLM": ("twin", "exact", "gpu"),
+    "DeepseekV3ForCausalLM": ("twin", "exact", "gpu"),
+    "Glm4MoeLiteForCausalLM": ("twin", "exact", "gpu"),
 }
 BY_TRANSFORMERS = (
     "apertus",

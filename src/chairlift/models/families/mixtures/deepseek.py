@@ -36,10 +36,10 @@ def _glm4_lite(config: Fields) -> ModelConfig:
         num_dense = kinds.count("dense") if isinstance(kinds, list) else 0
         if kinds != ["dense"] * num_dense + ["sparse"] * (count - num_dense):
             raise config.bad("mlp_layer_types", f"must name each of the {count} layers, first dense, then sparse ones")
-    return _by_sigmoid(config, num_dense)
+    return _by_sigmoid(config, num_dense, eps=1e-5)
 
 
-def _by_sigmoid(config: Fields, num_dense: int) -> ModelConfig:
+def _by_sigmoid(config: Fields, num_dense: int, eps: float = 1e-6) -> ModelConfig:
     require(config, "scoring_func", "sigmoid")
     require(config, "topk_method", "noaux_tc")
     if not config.flag("rope_interleave", True):
@@ -48,7 +48,7 @@ def _by_sigmoid(config: Fields, num_dense: int) -> ModelConfig:
         config.size(key)
     experts = _experts(config, "sigmoid", config.positive("routed_scaling_factor"))
     experts = replace(experts, is_normalised=config.flag("norm_topk_prob", True), has_correction=True)
-    model = _model(config, with_groups(config, experts, "n_group", "topk_group"), num_dense)
+    model = _model(config, with_groups(config, experts, "n_group", "topk_group"), num_dense, eps)
     return replace(model, num_further_layers=int(config.number("num_nextn_predict_layers", 1, most=MAX_LAYERS)))
 
 
@@ -59,14 +59,15 @@ def _experts(config: Fields, scores: str, factor: float) -> ExpertsSpec:
     )
 
 
-def _model(config: Fields, experts: ExpertsSpec, num_dense: int) -> ModelConfig:
+def _model(config: Fields, experts: ExpertsSpec, num_dense: int, eps: float = 1e-6) -> ModelConfig:
+    """eps: of the other norms, where the configuration does not say."""
     require(config, "hidden_act", "silu")
     refuse_true(config, "attention_bias", "mlp_bias")
     if config.number("moe_layer_freq", 1) != 1:
         raise config.bad("moe_layer_freq", "must be 1")
     for key in ("aux_loss_alpha", "seq_aux", "ep_size"):  # of training
         config.get(key)
-    model = read_model(config, [_latent(config)] * num_layers(config))
+    model = read_model(config, [_latent(config)] * num_layers(config), eps=eps)
     is_sparse = [layer >= num_dense for layer in range(model.num_layers)]
     return with_experts(model, config.size("moe_intermediate_size"), experts, is_sparse)
 
@@ -91,7 +92,7 @@ def _latent(config: Fields) -> LatentSpec:
 
 def _scale(config: Fields, head_dim: int, rotation: Rotation) -> float:
     """Where YaRN stretches the rotation, mscale_all_dim lengthens queries and keys whole, not the pairs alone."""
-    scale = head_dim**-0.5
+    scale: float = head_dim**-0.5
     if rotation.scaling is None:
         return scale
     return scale * yarn_length(rotation.scaling.factor, rotation_map(config).number("mscale_all_dim", 0.0)) ** 2
