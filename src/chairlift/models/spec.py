@@ -33,6 +33,7 @@ class ExpertsSpec:
     num_groups: int = 1  # of neighbours, among which those with the largest sum of two scores are chosen first
     num_chosen_groups: int = 1
     shared_width: int = 0  # of the feed-forward that every token takes beside; 0: there is none
+    has_shared_gate: bool = False  # what that gives is multiplied by the sigmoid of one number more
     has_router_bias: bool = False
     has_bias: bool = False  # of each expert's matrices
 
@@ -106,6 +107,7 @@ class Names:
     expert_form: str = "rows"
     shared_gate_up: tuple[str, ...] = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")
     shared_down: str = "mlp.shared_experts.down_proj"
+    shared_gate: str = "mlp.shared_expert_gate"
     before_attention: str = "input_layernorm"
     after_attention: str = ""
     before_feed_forward: str = "post_attention_layernorm"
@@ -173,6 +175,7 @@ class ModelConfig:
     has_centred_norms: bool = False  # LayerNorm in place of RMSNorm, but for those of heads
     has_norm_biases: bool = False  # of all but those of heads
     num_further_layers: int = 0  # in the files behind these, which guess further tokens and are not read
+    further: tuple[str, ...] = ()  # beginnings of names of others that do so
     towers: tuple[str, ...] = ()  # beginnings of names in the files that are of images, and not read
     embedding_factor: float = 1.0
     logit_factor: float = 1.0  # of the logits, before the cap

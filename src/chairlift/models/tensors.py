@@ -22,6 +22,7 @@ class ExpertTensors(NamedTuple):
     correction: Part | None
     gate_up: Matrix
     down: Matrix
+    shared_gate: Matrix | None = None  # [1, hidden]
 
 
 class LayerTensors(NamedTuple):
@@ -40,8 +41,9 @@ class LayerTensors(NamedTuple):
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
-        experts = () if self.experts is None else (self.experts.router, self.experts.gate_up, self.experts.down)
-        return *self.by_role.values(), *experts
+        own = self.experts
+        experts = () if own is None else (own.router, own.gate_up, own.down, own.shared_gate)
+        return *self.by_role.values(), *(matrix for matrix in experts if matrix is not None)
 
 
 class EndTensors(NamedTuple):
@@ -89,6 +91,7 @@ def _experts(prefix: str, names: Names, mixture: ExpertsSpec, width: int, hidden
         correction=correction,
         gate_up=make(prefix, names.expert_gate_up, mixture, 2 * width, hidden),
         down=make(prefix, (names.expert_down,), mixture, hidden, width),
+        shared_gate=stacked(prefix, (names.shared_gate,), (1,), hidden) if mixture.has_shared_gate else None,
     )
 
 

@@ -63,7 +63,8 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
 
 def _lacking(config: ModelConfig) -> str:
     """What Triton's kernels do not compute of a model; empty: nothing."""
-    return next((mixer.name for mixer in config.mixers if not isinstance(mixer, AttentionSpec)), "")
+    others = [mixer.name for mixer in config.mixers if not isinstance(mixer, AttentionSpec)]
+    return others[0] if others else "attention with gates" if any(a.has_gate for a in config.attentions) else ""
 
 
 def fastest(device: torch.device) -> str:

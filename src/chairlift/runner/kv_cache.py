@@ -26,7 +26,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import BlockId
 from chairlift.core.memory.pages import Kind, pages_of
 from chairlift.core.plan import BlockCopy
-from chairlift.models.kv_groups import KvGroups, kv_groups
+from chairlift.models.kv_groups import KvGroups, Sizes, kv_groups
 from chairlift.models.mixers.mixer import Rows
 from chairlift.models.spec import ModelConfig
 from chairlift.runner.machine.to_device import to_device
@@ -68,6 +68,7 @@ class Cache(Protocol):
 
     block_size: int
     kinds: Sequence[Kind]  # of layers that do not keep all tokens, with tables of their own
+    num_groups: Sequence[int]  # of layers of each kind
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:
         """To host memory, back from it and on the device, in this order: a block may be vacated and filled in one step.
@@ -76,9 +77,9 @@ class Cache(Protocol):
 
 def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype, groups: KvGroups | None = None) -> int:
     """groups: None: one group."""
-    if dtype.itemsize == 1 and len(config.attentions) < len(config.mixers):
-        other = next(mixer.name for mixer in config.mixers if mixer not in config.attentions)
-        raise InvalidConfig(f"kv_dtype: layers of {other} keep numbers of the model's type; use --kv-dtype auto")
+    others = [mixer.name for mixer in config.mixers if mixer.rows and mixer not in config.attentions]
+    if dtype.itemsize == 1 and others:
+        raise InvalidConfig(f"kv_dtype: layers of {others[0]} keep numbers of the model's type; use --kv-dtype auto")
     places = _rows(config, groups or kv_groups(config, can_group=False))
     return (
         block_size * dtype.itemsize * sum(row.num_heads * _width(row.width, dtype) for rows in places for row in rows)
@@ -89,14 +90,25 @@ def num_kv_tensors(config: ModelConfig, groups: KvGroups) -> int:
     return sum(map(len, _rows(config, groups)))
 
 
+def sizes_of(block_size: int, dtype: torch.dtype, kv_dtype: torch.dtype) -> Sizes:
+    wide = torch.promote_types(dtype, torch.float32)
+    return Sizes(block_size, kv_dtype.itemsize, _beside(kv_dtype) * kv_dtype.itemsize, dtype.itemsize, wide.itemsize)
+
+
 def _rows(config: ModelConfig, groups: KvGroups) -> list[tuple[Rows, ...]]:
-    """Of each place: of the first layer there."""
-    firsts = {place: layer.mixer.rows for place, layer in zip(groups.places[::-1], config.layers[::-1], strict=True)}
+    """Of each place: of the first layer there that keeps tokens."""
+    mixers = [layer.mixer for layer in config.layers]
+    firsts = {place: own.rows for place, own in zip(groups.places[::-1], mixers[::-1], strict=True) if own.rows}
     return [firsts[place] for place in range(groups.num_places)]
 
 
 def _width(head_dim: int, dtype: torch.dtype) -> int:
-    return head_dim + (_SCALE_BYTES if dtype is torch.int8 else 0)
+    return head_dim + _beside(dtype)
+
+
+def _beside(dtype: torch.dtype) -> int:
+    """Numbers of a head beside its own."""
+    return _SCALE_BYTES if dtype is torch.int8 else 0
 
 
 class KvCache:
@@ -115,6 +127,7 @@ class KvCache:
         self.block_size = block_size
         self.groups = groups.groups  # of each layer
         self.kinds = pages_of(block_size, 1, groups.declared).kinds
+        self.num_groups: Sequence[int] = groups.counts
         places = [
             tuple(
                 _zeros((num_blocks, row.num_heads, block_size, _width(row.width, dtype)), dtype, device) for row in rows

@@ -2,15 +2,24 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, dtype
 
 from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.models.spec import ExpertsSpec, FeedForwardSpec
 from chairlift.runner.mixers.mixer import State
+from chairlift.runner.row_exact import sigmoid
 from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.source import Stored
+
+
+class StateWrite(NamedTuple):
+    """A state that a layer is to write to further pages when its tokens pass there."""
+
+    position: int  # tokens that it follows
+    pages: Tensor  # int64, of the layer's group
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +35,12 @@ class Batch:
     num_decodes: int
     max_context: int
     logit_rows: Tensor | None  # int [S]: rows whose logits are wanted; None: all, in order
-    # The same step as groups of layers with a window see it, with slots and tables of their own: what lies behind the
-    # window is not to be read.
+    # The same step as groups of layers see it that do not keep all tokens, with tables of their own. With a window,
+    # what lies behind it is not to be read. With a state, tables are [R, 2, pages]: of each half the pages of a tile's
+    # rows, then those of the state before it.
     views: "tuple[Batch, ...]" = field(default=(), kw_only=True)
+    state_writes: Mapping[int, Sequence[StateWrite]] = field(default_factory=dict, kw_only=True)  # of such a view
+    num_tile_pages: int = field(default=0, kw_only=True)  # of a half, its first
     # int64 [T]: the slot of each row's adapter, -1: none; None: no row has one, or the operations know them otherwise
     adapters: Tensor | None = field(default=None, kw_only=True)
 
@@ -78,7 +90,13 @@ class Attention:
     def mix(self, ops: "Ops", x: Tensor, weights: Mapping[str, Weight], state: State, batch: Batch) -> Tensor:
         """As a `Mixer`."""
         keys, values = state
-        return ops.attend(weights["qkv"].linear(x), self, keys, values, batch)
+        qkv = weights["qkv"].linear(x)
+        if not self.spec.has_gate:
+            return ops.attend(qkv, self, keys, values, batch)
+        width = self.spec.num_outputs
+        queries, gates, others = qkv.split((width, width, qkv.shape[1] - 2 * width), dim=1)
+        out = ops.attend(torch.cat((queries, others), dim=1), self, keys, values, batch)
+        return out * sigmoid(gates)
 
 
 class ExpertWeight(Protocol):
@@ -122,6 +140,7 @@ class Experts:
     correction: Tensor | None  # float32 [X]
     gate_up: ExpertWeight  # [2F, E] each: rows of the gate, then of the up projection
     down: ExpertWeight  # [E, F] each
+    shared_gate: Weight | None = None  # [1, E]
 
     @property
     def rule(self) -> ExpertsSpec:

@@ -75,7 +75,7 @@ def test_layers_at_one_place_share_their_tensors() -> None:
 @pytest.mark.parametrize("kinds", ["FFF", "www", "F"])
 def test_layers_that_are_all_alike_are_one_group(kinds: str) -> None:
     groups = kv_groups(windowed(kinds))
-    assert groups.num_others == groups.window == 0
+    assert groups.declared == ()
     assert groups.places == tuple(range(len(kinds)))
 
 

@@ -28,10 +28,16 @@ def feed_forward_of(spec: FeedForwardSpec, tensors: LayerTensors, read: Callable
     added: list[Linear] = []
     if tensors.gate_up is not None and tensors.down is not None:
         gate_up, down = linear(tensors.gate_up, read), linear(tensors.down, read)
-        added.append(lambda x: down(_active(gate_up(x), spec.activation, spec.has_gate)))
+        gate = tensors.experts and tensors.experts.shared_gate
+        share = linear(gate, read) if gate else None
+        added.append(lambda x: _shared(down(_active(gate_up(x), spec.activation, spec.has_gate)), share and share(x)))
     if tensors.experts is not None:
         added.append(_Mixture(spec, tensors.experts, read).through)
     return lambda x: sum((each(x) for each in added), torch.zeros_like(x))
+
+
+def _shared(given: Tensor, share: Tensor | None) -> Tensor:
+    return given if share is None else given / (1.0 + torch.exp(-share))
 
 
 def _active(product: Tensor, activation: str, has_gate: bool = True) -> Tensor:

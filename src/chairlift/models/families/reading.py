@@ -86,12 +86,13 @@ def turned_if_windowed(attentions: Sequence[AttentionSpec]) -> tuple[AttentionSp
 def read_model(
     config: Fields, mixers: Sequence[MixerSpec], *, max_len: int | None = None, is_tied: bool = False,
     activation: str = "silu", has_norm_after: bool = False, eps: float = 1e-6, eps_key: str = "rms_norm_eps",
+    width: int | None = None,
 ) -> ModelConfig:  # fmt: skip
-    """A declaration of layers with these mixers; a family replaces in it what differs. eps: of norms, where the
-    configuration does not say."""
+    """A declaration of layers with these mixers; a family replaces in it what differs. eps: of norms, and width: of the
+    feed-forward, where the configuration does not say."""
     refuse_true(config, "rope_interleaved")
     feed_forward = FeedForwardSpec(
-        width=config.size("intermediate_size"), activation=activation, has_bias=config.flag("mlp_bias", False)
+        width=config.size("intermediate_size", width), activation=activation, has_bias=config.flag("mlp_bias", False)
     )
     return ModelConfig(
         architecture="",  # `Family.model` sets it

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chairlift.models.mixers.mixer import MixerSpec, Rows
-from chairlift.models.parts import HeadOrder, MixerTensors, Part, stacked
+from chairlift.models.parts import HeadOrder, Matrix, MixerTensors, Part, SectionOrder, stacked
 
 if TYPE_CHECKING:
     from chairlift.models.spec import Names
@@ -60,6 +60,7 @@ class AttentionSpec(MixerSpec):
     has_qk_norm: bool = False  # of each head of queries and keys
     has_sinks: bool = False  # each head has a score more, which takes its share and has no value
     has_wide_qk_norm: bool = False  # of all heads of queries at once, and of all heads of keys
+    has_gate: bool = False  # what each head gives is multiplied by the sigmoid of as many numbers more
     growth: QueryGrowth | None = None
 
     @property
@@ -73,7 +74,7 @@ class AttentionSpec(MixerSpec):
 
     @property
     def num_inputs(self) -> int:
-        return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+        return ((1 + self.has_gate) * self.num_heads + 2 * self.num_kv_heads) * self.head_dim
 
     @property
     def num_outputs(self) -> int:
@@ -94,12 +95,24 @@ class AttentionSpec(MixerSpec):
     def tensors(self, prefix: str, names: "Names", hidden: int) -> MixerTensors:
         q_rows, kv_rows = self.num_outputs, self.num_kv_heads * self.head_dim
         order = self._order(names)
+        rows = ((1 + self.has_gate) * q_rows, kv_rows, kv_rows)
+        qkv = stacked(prefix, names.qkv, rows, hidden, self.has_bias, order)
         return MixerTensors(
-            matrices={"qkv": stacked(prefix, names.qkv, (q_rows, kv_rows, kv_rows), hidden, self.has_bias, order)},
+            matrices={"qkv": self._with_gates(qkv, order) if self.has_gate else qkv},
             output=stacked(prefix, (names.output,), (hidden,), q_rows, self.has_output_bias),
             norms=self._qk_norms(names, prefix, order),
             further={"sinks": Part(f"{prefix}{names.sinks}", (self.num_heads,))} if self.has_sinks else {},
         )
+
+    def _with_gates(self, qkv: Matrix, order: HeadOrder | None) -> Matrix:
+        """Each head's gate is stored behind its queries."""
+        first = order and order._replace(num_heads=self.num_heads)
+        own = SectionOrder(self.num_heads, (self.head_dim, self.head_dim), first)
+        parts, bias = (
+            tuple(part._replace(order=own) if index == 0 else part for index, part in enumerate(parts))
+            for parts in (qkv.parts, qkv.bias)
+        )
+        return Matrix(parts, bias)
 
     def _order(self, names: "Names") -> HeadOrder | None:
         """Of one head of queries or keys."""

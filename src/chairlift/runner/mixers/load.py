@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from chairlift.models.mixers.attention import AttentionSpec, Rotation
+from chairlift.models.mixers.delta_net import DeltaNetSpec
 from chairlift.models.mixers.latent import LatentSpec
 from chairlift.models.mixers.mixer import MixerSpec
 from chairlift.models.parts import MixerTensors, Part
+from chairlift.runner.mixers.delta_net import DeltaNet
 from chairlift.runner.mixers.latent import Latent
 from chairlift.runner.mixers.mixer import Mixer
+from chairlift.runner.mixers.tiles import Tiles
 from chairlift.runner.ops import Attention, Norm, Weight
 from chairlift.runner.rope import query_factors
 
@@ -64,6 +67,14 @@ def _attention(spec: AttentionSpec, tensors: MixerTensors, reads: Reads) -> Atte
     )  # fmt: skip
 
 
+def _delta_net(spec: DeltaNetSpec, tensors: MixerTensors, reads: Reads) -> DeltaNet:
+    taps, decay, bias = (reads.tensor(tensors.further[role]) for role in ("taps", "decay", "bias"))
+    return DeltaNet(
+        spec, taps[:, 0].t().contiguous(), -decay.exp(), bias, Norm(reads.gain(tensors.norms["norm"]), reads.eps),
+        Tiles(spec.fixed, spec.num_outputs, reads.wide),
+    )  # fmt: skip
+
+
 def _latent(spec: LatentSpec, tensors: MixerTensors, reads: Reads) -> Latent:
     norms = {role: Norm(reads.gain(part), spec.eps) for role, part in tensors.norms.items()}
     both = reads.tensor(tensors.further["row_up"])
@@ -81,5 +92,6 @@ def _latent(spec: LatentSpec, tensors: MixerTensors, reads: Reads) -> Latent:
 
 _LOADERS: dict[type[MixerSpec], Callable[[Any, MixerTensors, Reads], Mixer]] = {
     AttentionSpec: _attention,
+    DeltaNetSpec: _delta_net,
     LatentSpec: _latent,
 }

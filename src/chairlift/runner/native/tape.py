@@ -87,7 +87,10 @@ class Tape:
 
 def taped_decoder(decoder: Decoder, calls: Calls) -> "TapedDecoder | Decoder":
     """With a tape where all that its layers do is such calls."""
-    return TapedDecoder(decoder, calls) if len(decoder.attentions) == len(decoder.layers) else decoder
+    is_taped = len(decoder.attentions) == len(decoder.layers)
+    return (
+        TapedDecoder(decoder, calls) if is_taped and not any(a.spec.has_gate for a in decoder.attentions) else decoder
+    )
 
 
 class TapedDecoder:

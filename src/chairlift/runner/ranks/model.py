@@ -19,6 +19,7 @@ class RankedCache:
         self.part = part
         self.block_size = part.block_size
         self.kinds = part.kinds
+        self.num_groups = part.num_groups
         self._orders = orders
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:

@@ -104,10 +104,12 @@ class Assembly:
             correction=None if correction is None else self.stack((correction,), self.wide),
             gate_up=reader.weight(tensors.gate_up, spec.experts.count),
             down=reader.weight(tensors.down, spec.experts.count),
+            shared_gate=None if tensors.shared_gate is None else self._matrix(tensors.shared_gate, None),
         )
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self.stack(matrix.bias) if matrix.bias else None
+        make = None if matrix.is_exact else make
         keeps = self.ops.keeps if self.weight_format.as_stored else {}
         if (parts := kept(self.source, matrix.parts, keeps)) is None:
             return (make or self.ops.weight)(self.stack(matrix.parts), bias)
@@ -158,7 +160,7 @@ def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
     expected = {part.name for part in expected_parts(config)}
     head = f"{config.names.head}.weight"  # some files of tied models have it too
     further = tuple(config.names.layer.format(config.num_layers + i) for i in range(config.num_further_layers))
-    unread = further + config.towers
+    unread = further + config.further + config.towers
     for name in sorted(source.names):
         if name not in expected and name != head and not _COMPUTED.search(name) and not name.startswith(unread):
             raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")
