@@ -77,9 +77,9 @@ class Cache(Protocol):
 
 def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype, groups: KvGroups | None = None) -> int:
     """groups: None: one group."""
-    if dtype.itemsize == 1 and len(config.attentions) < len(config.mixers):
-        other = next(mixer.name for mixer in config.mixers if mixer not in config.attentions)
-        raise InvalidConfig(f"kv_dtype: layers of {other} keep numbers of the model's type; use --kv-dtype auto")
+    others = [mixer.name for mixer in config.mixers if mixer.rows and mixer not in config.attentions]
+    if dtype.itemsize == 1 and others:
+        raise InvalidConfig(f"kv_dtype: layers of {others[0]} keep numbers of the model's type; use --kv-dtype auto")
     places = _rows(config, groups or kv_groups(config, can_group=False))
     return (
         block_size * dtype.itemsize * sum(row.num_heads * _width(row.width, dtype) for rows in places for row in rows)

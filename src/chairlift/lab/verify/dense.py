@@ -9,12 +9,14 @@ hidden, H heads, K heads of keys and values, D values per head.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from chairlift.lab.verify.delta_net import delta_net_of
-from chairlift.lab.verify.feed_forward import Linear, feed_forward_of, linear
+from chairlift.lab.verify.feed_forward import feed_forward_of, linear
+from chairlift.lab.verify.latent import latent_of
 from chairlift.models.mixers.attention import RopeScaling, Rotation
 from chairlift.models.mixers.delta_net import DeltaNetSpec
 from chairlift.models.mixers.latent import LatentSpec
@@ -66,10 +68,9 @@ class _Layer:
     ) -> None:  # fmt: skip
         self._spec = spec
         self._max_len = max_len
-        self._matrices = {role: linear(matrix, read) for role, matrix in tensors.mixer.matrices.items()}
-        self._output = linear(tensors.mixer.output, read)
         self._feed_forward = feed_forward_of(spec.feed_forward, tensors, read)
-        self._further = {role: read(part) for role, part in tensors.mixer.further.items()}
+        sinks = tensors.mixer.further.get("sinks")
+        self._sinks = read(sinks).tolist() if sinks else None
         is_centred = config.has_centred_norms
         self._norms = {
             role: _norm_of(
@@ -77,19 +78,20 @@ class _Layer:
             )
             for role, part in (tensors.norms | tensors.mixer.norms).items()
         }
-        self._mix: Linear = self._attention
+        if isinstance(spec.mixer, DeltaNetSpec):
+            self._mixer = delta_net_of(spec.mixer, tensors.mixer, self._norms["norm"], read)
+            return
         if isinstance(latent := spec.mixer, LatentSpec):
-            self._mix = self._latent_attention
-            self._norms |= {
-                role: _norm_of(part, None, latent.eps, False, read) for role, part in tensors.mixer.norms.items()
-            }
-        elif isinstance(spec.mixer, DeltaNetSpec):
-            self._mix = delta_net_of(spec.mixer, tensors.mixer, self._norms["norm"], read)
+            turned = partial(_turned_by, latent.rotation, latent.turned_dim, max_len)
+            self._mixer = latent_of(latent, tensors.mixer, turned, read)
+            return
+        self._mixer = self._attention
+        self._qkv, self._output = linear(tensors.mixer.matrices["qkv"], read), linear(tensors.mixer.output, read)
 
     def through(self, x: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""
         same = self._norm("before_attention", x)
-        for name, branch in (("attention", self._mix), ("feed_forward", self._feed_forward)):
+        for name, branch in (("attention", self._mixer), ("feed_forward", self._feed_forward)):
             y = branch(same if self._spec.is_parallel else self._norm(f"before_{name}", x))
             x = x + self._spec.residual_factor * self._norm(f"after_{name}", y)
         return x
@@ -106,8 +108,8 @@ class _Layer:
 
     def _attention(self, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
-        heads = self._matrices["qkv"](x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
-        q, gates, k, v = torch.split(  # with gates [2H + 2K, T, D]
+        heads = self._qkv(x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D], with gates [2H + 2K]
+        q, gates, k, v = torch.split(
             heads, [spec.num_heads, spec.num_heads * spec.has_gate, spec.num_kv_heads, spec.num_kv_heads]
         )
         q, k = (self._norm_heads(role, heads) for role, heads in (("q_norm", q), ("k_norm", k)))
@@ -118,44 +120,21 @@ class _Layer:
             turns = _turns(spec.rotation, spec.head_dim, count, self._max_len).to(x.device)
             q, k = _turned(q, turns), _turned(k, turns)
         group = spec.num_heads // spec.num_kv_heads
+        own, other = torch.arange(count, device=x.device)[:, None], torch.arange(count, device=x.device)
+        is_hidden = other > own
+        if spec.window:
+            is_hidden |= other <= own - spec.window
         outs = []
         for head in range(spec.num_heads):
-            scores = _capped(q[head] @ k[head // group].T * spec.scale, spec.cap)
-            sink = float(self._further["sinks"][head]) if spec.has_sinks else -math.inf
-            out = _seen(scores, spec.window, sink) @ v[head // group]
+            scores = _capped(q[head] @ k[head // group].T * spec.scale, spec.cap).masked_fill(is_hidden, -math.inf)
+            top = scores.max(dim=1, keepdim=True).values
+            weights = torch.exp(scores - top)
+            total = weights.sum(dim=1, keepdim=True)
+            if self._sinks is not None:
+                total = total + torch.exp(self._sinks[head] - top)
+            out = (weights / total) @ v[head // group]
             outs.append(out / (1 + torch.exp(-gates[head])) if spec.has_gate else out)
         return self._output(torch.cat(outs, dim=1))
-
-    def _latent_attention(self, x: Tensor) -> Tensor:
-        """Keys and values of every head are made of each token's latent."""
-        spec, count = self._spec.mixer, len(x)
-        assert isinstance(spec, LatentSpec)
-        inputs = self._matrices["inputs"](x)
-        first, latent, shared = torch.split(inputs, [inputs.shape[1] - spec.row_dim, spec.rank, spec.turned_dim], dim=1)
-        queries = self._matrices["queries"](self._norm("query_norm", first)) if spec.query_rank else first
-        both = self._norm("row_norm", latent) @ self._further["row_up"].T
-        turns = _turns(spec.rotation, spec.turned_dim, count, self._max_len).to(x.device)
-        halves = [*range(0, spec.turned_dim, 2), *range(1, spec.turned_dim, 2)]
-        shared, outs = _turned(shared[None, :, halves], turns)[0], []
-        for q, kv in zip(queries.chunk(spec.num_heads, 1), both.chunk(spec.num_heads, 1), strict=True):
-            query = torch.cat(
-                (q[:, : spec.still_dim], _turned(q[None, :, spec.still_dim :][..., halves], turns)[0]), dim=1
-            )
-            key = torch.cat((kv[:, : spec.still_dim], shared), dim=1)
-            outs.append(_seen(query @ key.T * spec.scale) @ kv[:, spec.still_dim :])
-        return self._output(torch.cat(outs, dim=1))
-
-
-def _seen(scores: Tensor, window: int = 0, sink: float = -math.inf) -> Tensor:
-    """Each position's scores [T, T] as shares of those it sees and of a sink, which has no value."""
-    own = torch.arange(len(scores), device=scores.device)
-    is_hidden = own > own[:, None]
-    if window:
-        is_hidden |= own <= own[:, None] - window
-    scores = scores.masked_fill(is_hidden, -math.inf)
-    top = scores.max(dim=1, keepdim=True).values
-    weights = torch.exp(scores - top)
-    return weights / (weights.sum(dim=1, keepdim=True) + torch.exp(sink - top))
 
 
 def _norm_of(
@@ -181,6 +160,11 @@ def _turned(x: Tensor, turns: Tensor) -> Tensor:
     wide = x.double()
     turned = torch.complex(wide[..., :half], wide[..., half:]) * turns
     return torch.cat((turned.real, turned.imag), dim=-1).to(x.dtype)
+
+
+def _turned_by(rotation: Rotation, width: int, max_len: int, x: Tensor) -> Tensor:
+    """x [T, D]"""
+    return _turned(x[None], _turns(rotation, width, len(x), max_len).to(x.device))[0]
 
 
 def _turns(rotation: Rotation, head_dim: int, count: int, max_len: int) -> Tensor:
