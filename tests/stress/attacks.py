@@ -383,11 +383,11 @@ ATTACKS: dict[str, Attack] = {
     "hostile bodies": hostile_bodies,
     "fields with very many entries": many_values,
     "streams that are not read": slow_readers,
-    "dear bodies": dear_bodies,
     "large tools": tool_schemas,
     "hostile adapters": hostile_adapters,
     "a queue that one body fills": full_queue,
 }
+TOGETHER: dict[str, Attack] = {"dear bodies": dear_bodies}
 TLS_ATTACKS: dict[str, Attack] = {"handshakes": handshakes}
 RERANK_ATTACKS: dict[str, Attack] = {"long pairs": long_pairs}
 EMBED_ATTACKS: dict[str, Attack] = {"one body of inputs": one_body, "many bodies of inputs": many_bodies}
@@ -402,7 +402,7 @@ BODIES: dict[str, Attack] = {
     )
 }
 TWINS = {kind: AS_MANY + kind for kind in DEAR} | {"many bodies of inputs": "one body of inputs"}
-ALL = ATTACKS | TLS_ATTACKS | RERANK_ATTACKS | EMBED_ATTACKS | LOG_ATTACKS | BODIES
+ALL = ATTACKS | TOGETHER | TLS_ATTACKS | RERANK_ATTACKS | EMBED_ATTACKS | LOG_ATTACKS | BODIES
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ tokens does. Always: the same body for the same name and share.
 """
 
 import json
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 Body = tuple[str, dict[str, Any]]  # a route, and what it is sent
 COMPLETIONS, CHAT, RESPONSES = "/v1/completions", "/v1/chat/completions", "/v1/responses"
 _USUAL_CHARACTERS = 4  # of a token
+_MAX_SAMPLES = 128  # of a prompt
 ALIKE = "start: e\ne: e e | /[a-zA-Z ]/"  # every text has very many derivations
 
 
@@ -20,16 +22,24 @@ def _completion(**fields: Any) -> Body:
 
 
 def as_many_tokens(body: Body) -> Body:
-    """An honest body with prompts, samples and tokens as another's; no other's prompt begins like its."""
+    """An honest body with prompts, samples and tokens as another's; no other's prompt begins like its. A token of a
+    prompt that is scored takes a row of scores as a generated one does: it counts as one."""
     route, fields = body
     ids = [random.Random(json.dumps(fields)).randrange(20, 300)]
-    if route != COMPLETIONS:
-        return COMPLETIONS, {"prompt": ids * (len(json.dumps(fields)) // _USUAL_CHARACTERS), "max_tokens": 8}
-    prompt = fields["prompt"]
+    prompt = fields["prompt"] if route == COMPLETIONS else ids * (len(json.dumps(fields)) // _USUAL_CHARACTERS)
     if isinstance(prompt, list):
-        prompt = ids * len(prompt) if isinstance(prompt[0], int) else [ids * len(each) for each in prompt]
-    counts = {name: fields[name] for name in ("n", "max_tokens") if name in fields}
-    return _completion(prompt=prompt, ignore_eos=True, **counts)
+        prompt = ids * len(prompt) if isinstance(prompt[0], int) else [_as_long(each, ids) for each in prompt]
+    num_samples = max(fields.get("n", 1), fields.get("best_of", 1))
+    num_tokens = fields.get("max_tokens", fields.get("max_output_tokens", 8))
+    if "prompt_logprobs" in fields or {"echo", "logprobs"} <= fields.keys():
+        prompts = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
+        num_samples = _MAX_SAMPLES
+        num_tokens += math.ceil(sum(map(len, prompts)) / len(prompts) / num_samples)
+    return _completion(prompt=prompt, n=num_samples, max_tokens=num_tokens, ignore_eos=True)
+
+
+def _as_long(prompt: str | list[int], ids: list[int]) -> str | list[int]:
+    return prompt if isinstance(prompt, str) else ids * len(prompt)
 
 
 def _grammar(text: str, **fields: Any) -> Body:
@@ -132,6 +142,10 @@ def best_of_many(share: float) -> Body:
     return _completion(n=1, best_of=128, max_tokens=round(500 * share), ignore_eos=True)
 
 
+def candidates(share: float) -> Body:
+    return _completion(use_beam_search=True, best_of=32, temperature=0, max_tokens=round(200 * share), ignore_eos=True)
+
+
 def repeated_shape(share: float) -> Body:
     words = " | ".join(f'"w{i}"' for i in range(round(5_000 * share)))
     return _grammar("start: " + words, prompt=["Hi"] * 128, max_tokens=2)
@@ -193,6 +207,7 @@ DEAR: dict[str, Callable[[float], Body]] = {
     "a streamed echo of many prompts": streamed_echo,
     "scores that a stream tells again": told_again,
     "the best of many samples": best_of_many,
+    "candidates of beams": candidates,
     "a shape x prompts": repeated_shape,
     "a queue of one key": long_queue,
     "stops x choices": stops,
@@ -206,6 +221,8 @@ DEAR: dict[str, Callable[[float], Body]] = {
     "required patterns": required_patterns,
     "more scores than may be": unbounded_scores,
 }
+# One sample, whose steps few tokens share: an honest one is charged as little for its time.
+ONE_STREAM = ("scores that a stream tells again", "a prompt and a few tokens")
 # Large, and what clients really send: they are answered.
 HONEST: dict[str, Callable[[float], Body]] = {
     "a prompt and a few tokens": lambda _: _completion(max_tokens=60),
@@ -213,6 +230,15 @@ HONEST: dict[str, Callable[[float], Body]] = {
     "n = 128": lambda _: _completion(n=128, max_tokens=8),
     "64 prompts": lambda _: _completion(prompt=["Once upon a time"] * 64),
 }
+# Honest ones after which a server has used every block, and each process done once what takes memory.
+WARMING: tuple[Body, ...] = (
+    *((COMPLETIONS, {"prompt": f"{number} lifts go up. " * 120, "max_tokens": 2}) for number in range(12)),
+    (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "guided_json": {"type": "object"}}),
+    (COMPLETIONS, {"prompt": [9] * 2000, "max_tokens": 20, "n": 128, "prompt_logprobs": 20, "logprobs": 100,
+                   "temperature": 1, "top_p": 0.9, "frequency_penalty": 1, "logit_bias": {"9": 1}}),
+    (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "use_beam_search": True, "best_of": 32, "temperature": 0}),
+    (COMPLETIONS, {"prompt": ["Up and down."] * 32, "max_tokens": 1, "n": 128}),
+)  # fmt: skip
 
 
 def encoded(body: Body) -> tuple[str, bytes]:

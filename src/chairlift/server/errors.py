@@ -20,6 +20,7 @@ from chairlift.server.admission.rejected import Rejected
 from chairlift.server.answer import RequestFailed
 from chairlift.server.anthropic.dialect import failure_body, speaks_anthropic
 from chairlift.server.context import UnknownModel
+from chairlift.server.foreign_routes import foreign_route
 from chairlift.server.receive import BodyTooLarge
 
 logger = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ def _located(error: HTTPException, request: Request) -> HTTPException:
     if error.status_code == 404 and error.detail == HTTPStatus.NOT_FOUND.phrase:
         routes = [route.path for route in request.app.routes]
         others = f"{_ROUTES} lists the routes" if _ROUTES in routes else f"there is {', '.join(routes)}"
-        return HTTPException(404, f"there is nothing at {path}; {others}", error.headers)
+        return HTTPException(404, f"there is nothing at {path}; {foreign_route(path) or others}", error.headers)
     if error.status_code == 405:
         allowed = dict(error.headers or {}).get("Allow", "another method")
         return HTTPException(405, f"{path} does not take {request.method} but {allowed}", error.headers)

@@ -1,9 +1,11 @@
+import re
 from pathlib import Path
 
 import httpx
 import pytest
 
 from chairlift.live.wire.client import EngineClient
+from chairlift.server import foreign_routes
 from chairlift.server.admin import create_admin_app
 from fakes.http_world import HttpWorld
 from fakes.loads import make_load
@@ -42,3 +44,13 @@ async def test_what_a_404_of_the_server_names_is_there() -> None:
 async def test_a_404_that_has_its_own_reason_keeps_it() -> None:
     found = await HttpWorld().get("/live/requests/x")
     assert found.json()["error"]["message"] == "request x is not among those that are shown, or not any more"
+
+
+async def test_routes_of_other_servers_say_what_to_use_which_is_there() -> None:
+    world = HttpWorld()
+    found = await world.post("/api/chat", {})
+    assert found.json()["error"]["message"] == "there is nothing at /api/chat; use /v1/chat/completions"
+    routes = {route.path for route in world.app.routes}
+    named = {place for told in foreign_routes._INSTEAD.values() for place in re.findall(r"/[\w/]+", told)}
+    assert named <= routes
+    assert not routes & foreign_routes._INSTEAD.keys()

@@ -148,6 +148,11 @@ async def test_the_content_type_does_not_matter() -> None:
     assert response.status_code == 200
 
 
+async def test_a_field_of_another_server_is_refused_with_what_to_use() -> None:
+    refused = error(await HttpWorld().post("/v1/completions", {"prompt": "a", "grammar": 'root ::= "a"'}), 400)
+    assert refused["message"] == "grammar: is not supported by this server; use guided_grammar"
+
+
 async def test_routes_and_methods_that_do_not_exist() -> None:
     world = HttpWorld()
     lost = error(await world.get("/v1/nothing"), 404)

@@ -36,6 +36,7 @@ def prompt_targets(plan: StepPlan) -> dict[RequestId, PromptTargets]:
 
 
 _MAX_COUNTED = 32  # rows
+_MAX_NUMBERS = 2**20  # of logits at once, on a processor: each copy of them takes 4 MiB
 Measure = Callable[[Tensor, Tensor, int], Tensor]  # as `measure` is, and perhaps exact
 
 
@@ -53,7 +54,12 @@ def score(logits: Tensor, tokens: Sequence[int], num_top: Sequence[int], by: Mea
 
 
 def measure(logits: Tensor, tokens: Tensor, num_top: int) -> Tensor:
-    """The numbers of scores for tokens [S] in logits [S, vocab], on their device: [S, 3 + 2 * top]."""
+    """The numbers of scores for tokens [S] in logits [S, vocab], on their device: [S, 3 + 2 * top]. On a processor few
+    rows go at once: scores took more memory than all else of a step there."""
+    rows = max(1, _MAX_NUMBERS // logits.shape[-1]) if logits.device.type == "cpu" else len(logits)
+    if rows < len(logits):
+        pieces = zip(logits.split(rows), tokens.split(rows), strict=True)
+        return torch.cat([measure(*piece, num_top) for piece in pieces])
     logprobs = logits.log_softmax(dim=-1)
     own = logits.gather(-1, tokens[:, None])
     ranks = count_above(logits, own) + 1
@@ -63,9 +69,14 @@ def measure(logits: Tensor, tokens: Tensor, num_top: int) -> Tensor:
 
 
 def count_above(logits: Tensor, own: Tensor) -> Tensor:
-    """How many of [S, vocab] are above [S, 1]: [S, 1]; in pieces, as torch sums booleans as int64."""
+    """How many of [S, vocab] are above [S, 1]: [S, 1]; in pieces of numbers, as torch sums booleans as int64."""
     pieces = zip(logits.split(_MAX_COUNTED), own.split(_MAX_COUNTED), strict=True)
-    return torch.cat([(part > least).sum(dim=-1, keepdim=True) for part, least in pieces])
+    return torch.cat([_ones_above(*piece).sum(dim=-1, keepdim=True) for piece in pieces])
+
+
+def _ones_above(logits: Tensor, own: Tensor) -> Tensor:
+    """1.0 where above, else 0.0: float32 counts exactly to 2^24."""
+    return torch.gt(logits, own, out=torch.empty_like(logits, dtype=torch.float32))
 
 
 def to_scores(measured: Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> list[TokenScore]:

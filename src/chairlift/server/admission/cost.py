@@ -88,8 +88,12 @@ def prompt_tokens(num_tokens: int, params: SamplingParams) -> int:
 
 
 def score_tokens(num_tokens: int, params: SamplingParams) -> int:
-    """What the scores of so many generated tokens count as."""
-    return 0 if params.logprobs is None else num_tokens * (1 + params.logprobs) // _SCORES
+    """What the scores of so many generated tokens count as: of each once more, as those of a prompt, and of all that
+    are looked for."""
+    if params.logprobs is None and not (params.best_of or params.beam_width):
+        return 0
+    num_each = 2 * params.beam_width or 1 + (params.logprobs or 0)  # a beam has that many candidates
+    return num_tokens + num_tokens * num_each // _SCORES
 
 
 def check_count(field: str, what: str, count: int, most: int) -> None:

@@ -91,6 +91,13 @@ _NOT_BUILT = frozenset(
         "chat_template", "documents", "mm_processor_kwargs", "lora_path",
     }
 )  # fmt: skip
+# Fields of other servers, and of other routes, that have another name here.
+_INSTEAD = {
+    "format": "use response_format", "grammar": "use guided_grammar", "structural_tag": "use response_format",
+    "return_tokens_as_token_ids": "use return_token_ids", "stop_regex": "use stop, or a shape (guided_regex)",
+    "max_completion_tokens": "use max_tokens", "top_logprobs": "use logprobs", "lora_path": "name the adapter as model",
+    "repeat_penalty": "use repetition_penalty",
+}  # fmt: skip
 # Those that change the prompt: the only ones that matter to /tokenize.
 _IN_PROMPT = frozenset(
     {
@@ -155,7 +162,7 @@ def _refuse_unbuilt(names: set[str], fields: Mapping[str, Any]) -> None:
     for name in sorted(names & _NOT_BUILT):
         value = fields[name]
         if value and value not in _HARMLESS.get(name, ()):
-            raise InvalidRequest(name, "is not supported by this server; leave it out")
+            raise InvalidRequest(name, f"is not supported by this server; {_INSTEAD.get(name, 'leave it out')}")
 
 
 def _decode(body: bytes | bytearray, kind: type[T]) -> Any:

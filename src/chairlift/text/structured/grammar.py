@@ -44,6 +44,8 @@ _MAX_ITEMS, _MAX_ITEMS_OF_RULES = 50_000, 4_000
 
 
 _TOO_MANY = "Too many items"  # says the library
+_EXPRESSION, _WHY = "regex parse error:", "error: "
+_MAX_WHERE = 200  # characters
 _MAX_MASK_S = 0.25  # of the thread's processor time, for the first one
 
 
@@ -94,7 +96,7 @@ def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None
     if structured.kind == "json_schema":
         _check_schema(loaded(structured.source), messages[0] if is_wrong else "")
     elif is_wrong:
-        raise wrong(messages[0])
+        raise wrong(messages[0] if structured.kind != "regex" else messages[0][messages[0].find(_EXPRESSION) :])
     elif structured.kind in _LARK and is_endless(_LARK[structured.kind](structured.source)):
         raise wrong("has no finite answer: it needs itself")
     may_be_dead = structured.kind in ("regex", *_LARK) or '"allOf"' in structured.source
@@ -144,9 +146,19 @@ def _validated(grammar: str, vocabulary: LLTokenizer | None = None) -> tuple[boo
     """Whether it is wrong, and why or what is to be heeded."""
     try:
         with caught("grammar"):
-            return LLMatcher.validate_grammar_with_warnings(grammar, vocabulary, limits=LIMITS)
+            is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, vocabulary, limits=LIMITS)
     except LibraryFailed as error:
         return True, [str(error)]
+    return is_wrong, [_in_one_line(message) for message in messages]
+
+
+def _in_one_line(message: str) -> str:
+    """Without the library's drawing of the place; of an expression, why it is none."""
+    where, is_expression, drawn = message.partition(_EXPRESSION)
+    if not is_expression:
+        return message.partition("\n")[0]
+    why = next((line.removeprefix(_WHY) for line in drawn.splitlines() if line.startswith(_WHY)), "")
+    return f"{where[:_MAX_WHERE]}{_EXPRESSION} {why}"
 
 
 def _of_schema(schema: Any) -> str:

@@ -1,8 +1,11 @@
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from chairlift.core.params import SamplingParams
 from chairlift.runner.sampling.sampler import _largest
@@ -218,6 +221,28 @@ def test_scores_come_from_the_raw_logits() -> None:
     assert [token for token, _ in first.top] == [1, 3]
     assert first.top[0][1] == pytest.approx(logprobs[0, 1].item())
     assert (second.token, second.rank, second.top) == (2, 1, ())
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that an operation makes."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        is_view = func.is_view or func._schema.name.endswith("split.Tensor")
+        sizes = [each.numel() for each in tree_leaves(made) if isinstance(each, torch.Tensor) and not is_view]
+        self.most = max([self.most, *sizes])
+        return made
+
+
+def test_scores_of_many_rows_take_little_memory_beside_their_logits_and_no_other_bits() -> None:
+    logits = torch.randn(100, 50_000, generator=torch.Generator().manual_seed(1))
+    tokens = list(range(100))
+    with Largest() as seen:
+        scores = score(logits, tokens, [3] * 100)
+    assert seen.most <= 2**20 < logits.numel()
+    assert scores == [score(logits[i : i + 1], [i], [3])[0] for i in tokens]
 
 
 def test_scores_of_more_tokens_than_the_vocabulary_stop_at_it() -> None:

@@ -158,7 +158,13 @@ SEARCH = {"prompt": [1, 2], "use_beam_search": True, "beam_width": 4, "max_token
 
 @pytest.mark.parametrize(
     ("asked", "num_output"),
-    [({}, 5), ({"n": 3}, 15), ({"best_of": 3}, 15), (SEARCH, 20), (SEARCH | {"n": 2}, 20)],
+    [
+        ({}, 5),
+        ({"n": 3}, 15),
+        ({"best_of": 3}, 15 + 15),  # likelihoods choose the best
+        (SEARCH, 20 + 20 + 20 * 8 // 32),  # and candidates those of a search, two for each of its members
+        (SEARCH | {"n": 2}, 20 + 20 + 20 * 8 // 32),
+    ],
 )
 async def test_every_sample_and_every_member_of_a_search_is_charged_for(
     charged: list[int], asked: dict[str, object], num_output: int
@@ -216,14 +222,14 @@ async def test_shapes_and_scores_are_charged_for_with_the_tokens(charged: list[i
         body = {"prompt": [1, 2], "guided_regex": "[a-c]{32,64}", "max_tokens": 80, "logprobs": 3}
         answer = await http.post("/v1/completions", json=body, headers=bearer(ALICE))
     num_output = answer.json()["usage"]["completion_tokens"]
-    assert charged == [2 + len("[a-c]{32,64}") // 4, num_output + num_output * 4 // 32]
+    assert charged == [2 + len("[a-c]{32,64}") // 4, num_output + num_output + num_output * 4 // 32]
 
 
 async def test_scored_tokens_of_a_prompt_are_charged_for_with_their_scores(charged: list[int]) -> None:
     async with HttpWorld(api_key=ALICE).http() as http:
         body = {"prompt": [1] * 32, "echo": True, "logprobs": 7, "max_tokens": 1}
         assert (await http.post("/v1/completions", json=body, headers=bearer(ALICE))).status_code == 200
-    assert charged == [32 + 32 + 32 * 8 // 32, 1]
+    assert charged == [32 + 32 + 32 * 8 // 32, 1 + 1]
 
 
 async def test_a_shape_that_the_engine_gives_up_on_is_charged_for(charged: list[int]) -> None:
@@ -259,7 +265,7 @@ async def test_a_search_that_was_given_up_is_charged_for_as_if_it_had_ended(char
     for world in (late, broken):
         async with world.http() as http:
             await http.post("/v1/completions", json=SEARCH, headers=bearer(ALICE))
-    assert charged == [2, 20, 2, 0]
+    assert charged == [2, 20 + 20 + 20 * 8 // 32, 2, 0]
 
 
 async def test_a_search_that_expires_before_it_begins_costs_nothing_more(charged: list[int]) -> None:

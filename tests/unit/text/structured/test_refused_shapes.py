@@ -53,6 +53,22 @@ def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any)
 @pytest.mark.parametrize(
     ("structured", "said"),
     [
+        (Structured.regex("(a"), "regex parse error: unclosed group"),
+        (
+            Structured.grammar('start: "b" /(a/'),
+            'at 1(8): invalid regex "(a" (in regex): regex parse error: unclosed group',
+        ),
+        (Structured.json_schema({"pattern": "(a"}), "at /: regex parse error: unclosed group"),
+        (Structured.grammar("start: a b"), 'at 1(8): unknown name: "a"'),
+    ],
+)
+def test_a_refusal_is_one_line(structured: Structured, said: str) -> None:
+    assert refusal(structured) == f"structured_outputs: {said}"
+
+
+@pytest.mark.parametrize(
+    ("structured", "said"),
+    [
         (Structured.json_schema("{"), "not JSON"),
         (Structured.json_schema("[1]"), "not a JSON schema"),
         (Structured.json_schema("[" * 5000), "not JSON"),
