@@ -29,7 +29,7 @@ NAMES = {
     "Qwen3MoeForCausalLM": "Qwen3-MoE", "Glm4MoeForCausalLM": "GLM-4.5", "GptOssForCausalLM": "GPT-OSS",
     "DeepseekV2ForCausalLM": "DeepSeek-V2-Lite", "DeepseekV3ForCausalLM": "DeepSeek-V3",
     "Glm4MoeLiteForCausalLM": "GLM-4.7-Flash", "Qwen3NextForCausalLM": "Qwen3-Next",
-    "Qwen3_5ForCausalLM": "Qwen3.5", "Qwen3_5MoeForCausalLM": "Qwen3.5-MoE",
+    "Qwen3_5ForCausalLM": "Qwen3.5 to 3.8", "Qwen3_5MoeForCausalLM": "Qwen3.5-MoE",
 }  # fmt: skip
 MIXTURES = (
     "MixtralForCausalLM", "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "GptOssForCausalLM", "DeepseekV2ForCausalLM",

@@ -87,7 +87,8 @@ def kv_groups(config: ModelConfig, can_group: bool = True, sizes: Sizes = DEFAUL
         seen[kind] += 1
     declared = [Group("window", counts[1], max(windows))] if windows else []
     if fixed:
-        declared.append(_fixed_group(fixed, counts[2], min(map(sizes.page, full)), sizes))
+        page = min(sizes.page(mixer) for mixer in mixers if not mixer.fixed)
+        declared.append(_fixed_group(fixed, counts[2], page, sizes))
     return KvGroups(tuple(groups), tuple(places), tuple(declared), tuple(filter(None, counts)))
 
 
