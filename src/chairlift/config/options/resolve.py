@@ -137,13 +137,10 @@ def with_our_names(given: Mapping[str, object], said: Callable[[str], str] = _as
         foreign = _foreign(key)
         if foreign is None or value is None:
             continue
-        advice = foreign.refused.get(value) if isinstance(value, str) else None
         if foreign.is_needless:
             ours.needless.append(f"{said(key)} is ignored: {foreign.note}")
         elif not foreign.option:
             ours.refused.append(f"{said(key)}: {foreign.note}")
-        elif advice is not None:
-            ours.refused.append(f"{said(key)} {value}: {advice}")
         elif foreign.option in known:
             ours.refused.append(f"{said(key)} is {said(foreign.option)} here: give one of them")
         else:

@@ -11,7 +11,6 @@ from typing import Literal
 Shape = Literal["value", "values", "switch", "constant", "optional"]
 
 _AS_GIVEN: Mapping[str, object] = MappingProxyType({})
-_NO_ADVICE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,6 @@ class Foreign:
     )  # ours for theirs, where they are spelled differently
     constant: object = True
     is_needless: bool = False  # without an option: may be left out, and is ignored with a word
-    refused: Mapping[str, str] = field(default_factory=lambda: _NO_ADVICE)  # values that are not ours, and what to do
 
     @property
     def name(self) -> str:
@@ -40,14 +38,9 @@ class Foreign:
 
 
 def same(
-    option: str,
-    *flags: str,
-    note: str = "",
-    shape: Shape = "value",
-    values: Mapping[str, object] = _AS_GIVEN,
-    refused: Mapping[str, str] = _NO_ADVICE,
+    option: str, *flags: str, note: str = "", shape: Shape = "value", values: Mapping[str, object] = _AS_GIVEN
 ) -> Foreign:
-    return Foreign(flags, option, note, shape, values, refused=refused)
+    return Foreign(flags, option, note, shape, values)
 
 
 def constant(option: str, value: object, *flags: str, note: str = "") -> Foreign:

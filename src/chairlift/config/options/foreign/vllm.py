@@ -14,10 +14,10 @@ _EXPERTS = "experts stay on one GPU; use --replicas N for several"
 _OFFLOAD = "weights stay on the device; use --quantize, or a smaller model"
 _LEAVE = "there is nothing to set; leave it out"
 _DRAFTS = "there is no speculative decoding; leave it out"
-
-
-def _not_read(kind: str) -> str:
-    return f"{kind} weights are not read yet; take the model's original weights, with --quantize int8, int4 or fp8"
+_STORED = (  # a file says itself which it is
+    "gguf", "awq", "awq_marlin", "gptq", "gptq_marlin", "bitsandbytes", "compressed-tensors", "modelopt",
+    "modelopt_fp4", "auto-round",
+)  # fmt: skip
 
 
 def _each(make: Callable[..., Foreign], why: str, *flags: str, **more: Any) -> tuple[Foreign, ...]:
@@ -34,12 +34,7 @@ VLLM: tuple[Foreign, ...] = (
     same("kv_dtype", "--kv-cache-dtype", note="int8 on a CPU, fp8 on a GPU", values={"fp8_e4m3": "fp8"}),
     same(
         "quantize", "--quantization", "-q",
-        note="not needed for weights that are stored quantised", values={"gguf": "auto"},
-        refused={
-            "awq": _not_read("AWQ"), "awq_marlin": _not_read("AWQ"), "gptq": _not_read("GPTQ"),
-            "gptq_marlin": _not_read("GPTQ"), "bitsandbytes": _not_read("bitsandbytes"),
-            "compressed-tensors": _not_read("compressed-tensors"), "modelopt": _not_read("ModelOpt"),
-        },
+        note="not needed for weights that are stored quantised", values=dict.fromkeys(_STORED, "auto"),
     ),
     same("tensor_parallel", "--tensor-parallel-size", "-tp"),
     same("replicas", "--data-parallel-size", "-dp"),

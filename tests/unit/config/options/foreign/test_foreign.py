@@ -66,6 +66,7 @@ def test_a_constant_is_a_value_of_ours() -> None:
         (("--max-model-len", "-1"), "max_model_len", None),
         (("--tokenizer", "org/name"), "tokenizer", Path("org/name")),
         (("--quantization", "gguf"), "quantize", "auto"),
+        (("--quantization", "awq_marlin"), "quantize", "auto"),
         (("--generation-config", "vllm"), "generation_config", "vllm"),
         (("--context-length", "auto"), "max_model_len", None),
         (("--chunked-prefill-size", "-1"), "max_step_tokens", None),
@@ -93,11 +94,11 @@ def test_adapters_are_taken_as_json(tmp_path: Path) -> None:
 
 
 def test_all_that_is_refused_is_named_in_one_start(capsys: pytest.CaptureFixture[str]) -> None:
-    known = ["--max-num-seqs=foo", "--quantization", "awq", "--speculative_config.method", "x", "--dtype", "int3"]
+    known = ["--max-num-seqs=foo", "--quantization", "quark", "--speculative_config.method", "x", "--dtype", "int3"]
     expected = [
-        "--quantization awq: AWQ weights are not read yet; take",
         "--speculative-config: there is no speculative decoding",
         "--dtype must be one of auto, ",
+        "--quantization must be one of auto, none, stored, ",
         "--max-num-seqs must be a whole number",
     ]
     assert main(["serve", *known]) == 2

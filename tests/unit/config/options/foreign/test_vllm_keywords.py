@@ -74,7 +74,6 @@ def test_what_is_always_on_cannot_be_switched_off_in_silence() -> None:
         ({"attention_config": {"backend": "x"}}, "--attention-config: use --attention triton or flashinfer"),
         ({"offload_group_size": 2}, "--offload-group-size: weights stay on the device; use --quantize"),
         ({"enable_sleep_mode": True}, "--enable-sleep-mode: close the LLM"),
-        ({"quantization": "awq"}, "--quantization awq: AWQ weights are not read yet"),
         ({"quantization": "x"}, "--quantization must be one of auto, none, stored, int8, int4, fp8, got 'x'"),
         ({"prefill_schedule_interval": 1}, "prefill_schedule_interval: unknown option; `chairlift serve --help` has"),
         ({"max_num_sequences": 4}, "max_num_sequences: unknown option"),
