@@ -4,6 +4,7 @@
 - docs/reference/commands.md: the command line's parsers
 - docs/reference/http-api.md: the OpenAPI document
 - docs/coming-from-vllm.md and its kin, between marks: their options and metrics, and ours
+- docs/models.md, between marks: the most downloaded models, and which of them are served
 """
 
 import re
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from command_pages import commands_page, options_page
+from downloaded import downloaded_table
 from foreign_options import llama_cpp_options, sglang_options, vllm_bench_options, vllm_options, vllm_parsers
 from http_page import http_page
 from vllm_metrics import metrics_table
@@ -32,6 +34,7 @@ _PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     },
     "coming-from-llama-cpp.md": {"options": llama_cpp_options},
     "coming-from-sglang.md": {"options": sglang_options},
+    "models.md": {"downloaded": downloaded_table},
 }
 
 

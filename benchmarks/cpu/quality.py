@@ -4,11 +4,12 @@
         [--model FILE] [--text tests/data/ropeways.txt] [--window 512] [--prompts 20] [--tokens 32] \
         [--llama "/venv/bin/python" --llama-model FILE.gguf]
 
-A setting is a list of options with their values; `default` has none. Perplexity is of the text cut into windows, each
-read alone by prompt log-probabilities; the first token of a window is given. Then 20 prompts are answered greedily:
-tokens and texts that are those of the first setting, and the largest and mean error of their logits, as `chairlift
-verify` counts them (docs/verify.md). With --llama, an interpreter that has llama-cpp-python, llama.cpp reads the same
-windows; it gives no other figures.
+A setting is a list of options with their values, `model` among them; `default` has none. Perplexity is of the text cut
+into windows, each read alone by prompt log-probabilities; the first token of a window is given. Then 20 prompts are
+answered greedily: tokens and texts that are those of the first setting, and the largest and mean error of their logits,
+as `chairlift verify` counts them (docs/verify.md); --prompts 0 leaves that out.
+
+With --llama, an interpreter that has llama-cpp-python, llama.cpp reads the same windows; it gives no other figures.
 """
 
 import argparse
@@ -44,7 +45,7 @@ Windows = list[list[int]]
 
 class Quality(NamedTuple):
     perplexity: float
-    outputs: Outputs
+    outputs: Outputs | None
 
 
 def main() -> None:
@@ -61,14 +62,17 @@ def main() -> None:
     names = args.setting or ["default"]
     source = locate(args.model)
     windows = windows_of(args, load_tokenizer(source))
-    found = [measure(args, windows, options_of(name)) for name in names]
     print(f"| setting | perplexity | of the first | same tokens | same texts of {args.prompts} | ", end="")
     print("max error of a logit | mean error | mean KL |\n|---|---|---|---|---|---|---|---|")
-    for name, quality in zip(names, found, strict=True):
-        print(row(name, quality, found[0]))
+    first: Quality | None = None
+    for name in names:
+        quality = measure(args, windows, options_of(name))
+        first = first or quality
+        print(row(name, quality, first), flush=True)
+    assert first is not None
     if args.llama:
         perplexity = llama_perplexity(args.llama, args.llama_model or str(source.path), windows)
-        print(f"| llama.cpp | {perplexity:.4f} | {perplexity / found[0].perplexity:.4f} | | | | | |")
+        print(f"| llama.cpp | {perplexity:.4f} | {perplexity / first.perplexity:.4f} | | | | | |")
 
 
 def options_of(setting: str) -> dict[str, str]:
@@ -76,11 +80,14 @@ def options_of(setting: str) -> dict[str, str]:
 
 
 def measure(args: argparse.Namespace, windows: Windows, options: dict[str, str]) -> Quality:
-    llm = LLM(args.model, **options)
+    options = {"model": args.model} | options
+    llm = LLM(**options)
     perplexity = perplexity_of(llm, windows)
     del llm
     gc.collect()
-    opened = OpenedModel.open(find_model(resolve({"model": args.model, **options})))
+    if not args.prompts:
+        return Quality(perplexity, None)
+    opened = OpenedModel.open(find_model(resolve(options)))
     prompts = prompts_for(opened.model, PromptSpec(num_prompts=args.prompts, num_tokens=args.tokens))
     return Quality(perplexity, opened.as_configured(greedy(prompts, args.tokens)))
 
@@ -109,19 +116,22 @@ def llama_perplexity(python: str, model: str, windows: Windows) -> float:
 
 
 def row(name: str, quality: Quality, first: Quality) -> str:
-    deviation = Deviation.of(first.outputs, quality.outputs)
+    cells = [name, f"{quality.perplexity:.4f}", f"{quality.perplexity / first.perplexity:.4f}"]
+    return f"| {' | '.join([*cells, *answers(quality.outputs, first.outputs)])} |"
+
+
+def answers(outputs: Outputs | None, first: Outputs | None) -> Sequence[str]:
+    if outputs is None or first is None:
+        return [""] * 5
+    deviation = Deviation.of(first, outputs)
     same_tokens = 1 - deviation.num_other_tokens / deviation.num_tokens
-    cells: Sequence[str] = (
-        name,
-        f"{quality.perplexity:.4f}",
-        f"{quality.perplexity / first.perplexity:.4f}",
+    return [
         f"{same_tokens:.1%}",
         str(deviation.num_texts - deviation.num_other_texts),
         f"{deviation.max_error:.3f}",
         f"{deviation.mean_error:.4f}",
         f"{deviation.mean_kl:.2e}",
-    )
-    return f"| {' | '.join(cells)} |"
+    ]
 
 
 if __name__ == "__main__":

@@ -54,10 +54,10 @@ def matrices(group: int) -> Iterator[tuple[int, str, Codes, Halves, Codes]]:
             yield layer, name, codes, scales, zeros
 
 
-def words(codes: Codes) -> torch.Tensor:
-    """[rows, n] -> int32 [rows, n / 8], the first in the lowest bits."""
-    each = codes.reshape(len(codes), -1, 8).astype(np.uint32) << (4 * np.arange(8, dtype=np.uint32))
-    return torch.from_numpy(np.bitwise_or.reduce(each, axis=2).view(np.int32))
+def words(codes: Codes, bits: int = 4) -> torch.Tensor:
+    """[rows, n] -> int32 [rows, n * bits / 32], the first in the lowest bits, across words."""
+    digits = (codes[..., None] >> np.arange(bits) & 1).astype(np.uint8)
+    return torch.from_numpy(np.packbits(digits.reshape(len(codes), -1), axis=1, bitorder="little").view(np.int32))
 
 
 def awq(codes: Codes, scales: Halves, zeros: Codes) -> dict[str, torch.Tensor]:
@@ -67,15 +67,20 @@ def awq(codes: Codes, scales: Halves, zeros: Codes) -> dict[str, torch.Tensor]:
     return {"qweight": mixed(codes), "qzeros": mixed(zeros), "scales": torch.from_numpy(scales.T.copy())}
 
 
-def gptq(codes: Codes, scales: Halves, zeros: Codes) -> dict[str, torch.Tensor]:
+def gptq(codes: Codes, scales: Halves, zeros: Codes, bits: int = 4) -> dict[str, torch.Tensor]:
     order = torch.arange(codes.shape[1], dtype=torch.int32) // (codes.shape[1] // scales.shape[1])
-    tensors = {"qweight": words(codes).T.contiguous(), "qzeros": words(zeros.T - 1), "g_idx": order}
+    tensors = {"qweight": words(codes, bits).T.contiguous(), "qzeros": words(zeros.T - 1, bits), "g_idx": order}
     return tensors | {"scales": torch.from_numpy(scales.T.copy())}
 
 
-def w4a16(codes: Codes, scales: Halves, zeros: Codes) -> dict[str, torch.Tensor]:
+def w4a16(codes: Codes, scales: Halves, zeros: Codes, bits: int = 4) -> dict[str, torch.Tensor]:
+    """Without zeros: they are in the middle."""
     shape = torch.tensor(codes.shape)
-    return {"weight_packed": words(codes), "weight_scale": torch.from_numpy(scales).bfloat16(), "weight_shape": shape}
+    return {
+        "weight_packed": words(codes, bits),
+        "weight_scale": torch.from_numpy(scales).bfloat16(),
+        "weight_shape": shape,
+    }
 
 
 def w8a8(codes: Codes, scales: Halves, zeros: Codes) -> dict[str, torch.Tensor]:

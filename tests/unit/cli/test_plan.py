@@ -95,8 +95,11 @@ def test_integers_that_a_cpu_keeps_are_named_and_counted(folder: Path, capsys: p
     given = ONE_BILLION | {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
     (folder / "config.json").write_text(json.dumps(given))
     kept, wide = (facts(capsys, folder, "--device", device) for device in ("cpu", "h100"))
-    assert (kept["quantize"], wide["quantize"]) == ("W4", "none")
+    assert (kept["quantize"], wide["quantize"]) == ("W4", "W4")
     assert facts(capsys, folder, "--device", "cpu", "--quantize", "none")["quantize"] == "none"
+    half = facts(capsys, folder, "--device", "cpu", "--dtype", "half")
+    assert half["quantize"] == "W4"
+    assert half["dtype"] == kept["dtype"]  # float16 is not computed in by kernels that keep them
     in_layers = 973_078_528
     ends = kept["parameters"] - in_layers  # type: ignore[operator]
     itemsize = 4 if kept["dtype"] == "float32" else 2

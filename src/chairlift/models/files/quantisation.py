@@ -28,6 +28,13 @@ _OF_MAKING = frozenset({  # and of other programs
 })  # fmt: skip
 
 
+_OF_GROUPS = frozenset({"targets", "input_activations", "format"})
+_OF_WEIGHTS = frozenset({
+    "actorder", "dynamic", "observer", "observer_kwargs", "symmetric", "scale_dtype", "zp_dtype", "group_size",
+    "num_bits", "block_structure",
+})  # fmt: skip
+
+
 def read_quantisation(config: Fields, extra: tuple[str, ...]) -> Quantisation | None:
     """extra: methods that the family's files alone have."""
     given = config.get("quantization_config")
@@ -48,10 +55,14 @@ def read_quantisation(config: Fields, extra: tuple[str, ...]) -> Quantisation | 
             f"one of {', '.join(_METHODS)}, or one without and --quantize"
         )
     found = read(fields)
-    for key in fields.unread:
-        if key not in _LISTS | _OF_MAKING and given[key] not in _NEUTRAL:
-            raise fields.bad(key, "is not understood and may change the numbers")
+    _refuse_unread(fields, _LISTS | _OF_MAKING)
     return found
+
+
+def _refuse_unread(fields: Fields, harmless: frozenset[str]) -> None:
+    for key in fields.unread:
+        if key not in harmless and fields.values[key] not in _NEUTRAL:
+            raise fields.bad(key, "is not understood and may change the numbers")
 
 
 def _require(fields: Fields, key: str, *allowed: object) -> None:
@@ -156,9 +167,11 @@ def _of_group(fields: Fields, name: str, group: dict[str, Any]) -> Quantisation:
     weights = own.get("weights")
     if not isinstance(weights, dict):
         raise own.bad("weights", "must be a map")
+    _refuse_unread(own, _OF_GROUPS)
     own = Fields(f"{own.origin}: weights", weights)
     _require(own, "strategy", "tensor", "channel", "group", "block", "tensor_group")
     _require(own, "type", "int", "float")
+    _refuse_unread(own, _OF_WEIGHTS)
     block = own.get("block_structure")
     if isinstance(block, list) and len(block) == 2 and all(type(each) is int and each > 0 for each in block):
         return Quantisation(method="compressed-tensors", block=(block[0], block[1]), floats="FP8")

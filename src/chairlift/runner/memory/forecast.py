@@ -25,7 +25,7 @@ from chairlift.runner.memory.footprint import LOADING_CODE, estimate_footprint, 
 from chairlift.runner.memory.gpu import SHARE
 from chairlift.runner.memory.measure import largest_count, with_step
 from chairlift.runner.memory.sizing import limits_without_pool, lowered, with_pool
-from chairlift.runner.weights.quantize import kept_as, kept_bytes, pick_quantize
+from chairlift.runner.weights.quantize import kept_as, kept_bytes, pick_dtype, pick_quantize
 
 _BF16, _FP8 = (8, 0), (8, 9)  # the first GPUs that have them
 
@@ -57,8 +57,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     if device.kind == "cpu":
         device = replace(device, total=device.total // num_ranks)
     where = torch.device(device.kind)
-    stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
-    dtype = hardware.resolve_dtype(settings.dtype, where, stored, device.capability >= _BF16)
+    dtype = pick_dtype(settings, where, config, device.capability >= _BF16)
     if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
         raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
     fast = pick_kernels(settings.kernels, where, dtype, config) if device.kind == "cpu" else "triton"

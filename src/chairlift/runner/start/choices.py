@@ -43,7 +43,7 @@ from chairlift.runner.weights.ckpt import CkptTensors
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
-from chairlift.runner.weights.quantize import pick_quantize, pick_weight_format
+from chairlift.runner.weights.quantize import pick_dtype, pick_quantize, pick_weight_format
 from chairlift.runner.weights.shards import ShardTensors
 from chairlift.runner.weights.source import CutSource, TensorSource
 
@@ -77,15 +77,13 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
     if device.type == "cuda" and rank.count > 1:
         device = torch.device("cuda", rank.index % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    # The products of weights in fp8 come out in bfloat16.
-    stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
     threads = settings.threads or max(1, hardware.num_cpus() // rank.count)
     torch.set_num_threads(threads)
     if settings.is_mindspore:
         check_fits(config, settings.device)
     target = start_mindspore(settings, threads) if settings.is_mindspore else None
     if target is None:
-        dtype = hardware.resolve_dtype(settings.dtype, device, stored)
+        dtype = pick_dtype(settings, device, config)
     else:
         dtype = pick_mindspore_dtype(settings.dtype, target)
     own = pick_kernels(settings.kernels, device, dtype, config)

@@ -1,13 +1,15 @@
 """The format of weights: the model's number type, blocks or integers of a file, or rounded to fewer bits at load."""
 
+import logging
 from functools import partial
 
 import torch
 
+from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.spec import BlockWeights, ModelConfig
 from chairlift.models.tensors import ends_size, layers_size, num_parameters, weight_bytes
-from chairlift.runner.kernels import why_not_fp8, why_not_only
+from chairlift.runner.kernels import why_missing, why_not_fp8, why_not_only
 from chairlift.runner.machine import hardware
 from chairlift.runner.ops import Ops
 from chairlift.runner.weights.assemble import WeightFormat
@@ -15,6 +17,30 @@ from chairlift.runner.weights.assemble import WeightFormat
 STORED = "stored"
 MXFP4, PACKED = "mxfp4", "packed"  # on a GPU, of experts alone and of all matrices; asked for as `stored`
 _INT8_BYTES, _INT4_BYTES = 34 / 32, 20 / 32  # per weight, with its share of the scales
+_log = logging.getLogger(__name__)
+
+
+def pick_dtype(
+    settings: Settings, device: torch.device, config: ModelConfig, has_bf16: bool | None = None
+) -> torch.dtype:
+    """The number type to compute in, for weights of the file. `has_bf16`: of a GPU that is not here."""
+    # The products of weights in fp8 come out in bfloat16.
+    stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
+    if settings.dtype == "float16" and device.type == "cpu" and _has_integers(settings, config):
+        dtype = hardware.resolve_dtype("auto", device, stored)
+        _log.warning(
+            "dtype float16: the file's integers stay as they are, and a CPU computes with them in %s; --quantize none "
+            "widens them to float16",
+            hardware.dtype_name(dtype),
+        )
+        return dtype
+    return hardware.resolve_dtype(settings.dtype, device, stored, has_bf16)
+
+
+def _has_integers(settings: Settings, config: ModelConfig) -> bool:
+    """Of safetensors, that native kernels may keep."""
+    is_kept = config.quantisation is not None and config.blocks is not None and settings.quantize in ("auto", STORED)
+    return is_kept and settings.kernels != "torch" and not why_missing("native")
 
 
 def pick_quantize(name: str, dtype_name: str, kernels: str, config: ModelConfig) -> str:

@@ -67,6 +67,10 @@ def read(given: Any) -> Quantisation | None:
         (FP8, Quantisation(method="fp8", floats="FP8")),
         (FP8 | {"weight_block_size": [64, 32]}, Quantisation(method="fp8", block=(64, 32), floats="FP8")),
         (WORDS, Quantisation(method="compressed-tensors", bits=4, group=128, integers=(4, 128))),
+        (  # a list that names nothing, and a newer version: the tensors decide
+            WORDS | {"ignore": ["re:.*no_such_module$"], "version": "9.0"},
+            Quantisation(method="compressed-tensors", bits=4, group=128, integers=(4, 128)),
+        ),
         (
             WORDS | {"config_groups": {"a": GROUP, "b": GROUP | {"weights": WEIGHTS | {"num_bits": 8}}}},
             Quantisation(method="compressed-tensors", integers=(8, 128)),
@@ -97,6 +101,11 @@ def test_files_as_makers_write_them(given: Any, expected: Quantisation | None) -
         (FP8 | {"moe_quant_algo": "NVFP4"}, "moe_quant_algo must be"),
         (WORDS | {"format": "marlin-24"}, "format must be 'pack-quantized'"),
         (WORDS | {"transform_config": {"R1": 1}}, "transform_config is not supported"),
+        (WORDS | {"config_groups": {"a": GROUP | {"rotation": "R1"}}}, "config_groups: a: rotation is not understood"),
+        (
+            WORDS | {"config_groups": {"a": GROUP | {"weights": WEIGHTS | {"codebook": [1, 2]}}}},
+            "a: weights: codebook is not understood and may change the numbers",
+        ),
         (WORDS | {"config_groups": None}, "config_groups must be a map of groups"),
         (WORDS | {"config_groups": {"a": GROUP | {"output_activations": {"num_bits": 8}}}}, "output_activations"),
         (MODELOPT | {"quant_algo": "W4A8_AWQ"}, "quant_algo must be 'FP8'"),

@@ -38,11 +38,7 @@ class Foreign:
 
 
 def same(
-    option: str,
-    *flags: str,
-    note: str = "",
-    shape: Shape = "value",
-    values: Mapping[str, object] = _AS_GIVEN,
+    option: str, *flags: str, note: str = "", shape: Shape = "value", values: Mapping[str, object] = _AS_GIVEN
 ) -> Foreign:
     return Foreign(flags, option, note, shape, values)
 

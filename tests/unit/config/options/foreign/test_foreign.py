@@ -94,11 +94,15 @@ def test_adapters_are_taken_as_json(tmp_path: Path) -> None:
 
 
 def test_all_that_is_refused_is_named_in_one_start(capsys: pytest.CaptureFixture[str]) -> None:
-    known = ["--max-num-seqs=foo", "--ssl-ca-certs", "x", "--speculative_config.method", "x", "--dtype", "int3"]
+    known = [
+        "--max-num-seqs=foo", "--ssl-ca-certs", "x", "--quantization", "quark", "--speculative_config.method", "x",
+        "--dtype", "int3",
+    ]  # fmt: skip
     expected = [
         "--ssl-ca-certs: clients' certificates are not asked for",
         "--speculative-config: there is no speculative decoding",
         "--dtype must be one of auto, ",
+        "--quantization must be one of auto, none, stored, ",
         "--max-num-seqs must be a whole number",
     ]
     assert main(["serve", *known]) == 2
