@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,10 +28,12 @@ from chairlift.models.families.cohere import COHERE2
 from chairlift.models.families.family import Family
 from chairlift.models.families.olmo import OLMO2
 from chairlift.models.families.phi import PHI3
+from chairlift.models.families.qwen_hybrid import QWEN3_5, QWEN3_5_MOE
+from chairlift.models.kv_groups import kv_groups
 from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
+from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block, sizes_of
 from chairlift.runner.model import Decoder
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -47,10 +50,15 @@ _WARM, _TIMED = 24, 128  # steps
 STREAM = (128, _WARM + _TIMED + 16)
 
 
-def _declared(family: Family, **keys: float) -> ModelConfig:
+def _declared(family: Family, **keys: Any) -> ModelConfig:
     return family.model(Fields(family.architecture, {"max_position_embeddings": MAX_LEN, **keys}))
 
 
+_HYBRID = {
+    "head_dim": 256, "vocab_size": 248320, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "full_attention_interval": 4, "rms_norm_eps": 1e-6,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+}  # fmt: skip
 SHAPES = {
     "llama2-7b": uniform_model(
         architecture="LlamaForCausalLM", hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, head_dim=128,
@@ -78,6 +86,20 @@ SHAPES = {
         COHERE2, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
         intermediate_size=14336, vocab_size=256000, rope_theta=50000.0,
     ),
+    # Three of four layers with states.
+    "qwen3.5-0.8b": _declared(
+        QWEN3_5, hidden_size=1024, num_hidden_layers=24, num_attention_heads=8, num_key_value_heads=2,
+        intermediate_size=3584, linear_num_value_heads=16, tie_word_embeddings=True, **_HYBRID,
+    ),
+    "qwen3.8-27b": _declared(
+        QWEN3_5, hidden_size=5120, num_hidden_layers=64, num_attention_heads=24, num_key_value_heads=4,
+        intermediate_size=17408, linear_num_value_heads=48, **_HYBRID,
+    ),
+    "qwen3.6-35b-a3b": _declared(
+        QWEN3_5_MOE, hidden_size=2048, num_hidden_layers=40, num_attention_heads=16, num_key_value_heads=2,
+        linear_num_value_heads=32, num_experts=256, num_experts_per_tok=8, moe_intermediate_size=512,
+        shared_expert_intermediate_size=512, **_HYBRID,
+    ),
 }  # fmt: skip
 
 
@@ -93,15 +115,17 @@ class GpuEngine:
         model: Decoder | None = None, num_tokens: int = 0,
     ) -> None:  # fmt: skip
         """model: None: one of random weights. num_tokens: that the cache holds; 0: as many as fit 64 GiB."""
-        fitting = _KV_BYTES // kv_bytes_per_block(config, BLOCK_SIZE, DTYPE)
+        has_states = any(mixer.fixed for mixer in config.mixers)
+        groups = kv_groups(config, has_states, sizes_of(BLOCK_SIZE, DTYPE, DTYPE))
+        fitting = _KV_BYTES // kv_bytes_per_block(config, BLOCK_SIZE, DTYPE, groups)
         self.limits = Limits(
             vocab_size=config.vocab_size, max_model_len=MAX_LEN, block_size=BLOCK_SIZE,
             num_blocks=-(-num_tokens // BLOCK_SIZE) or fitting, max_running=max_running,
-            max_step_tokens=max_step_tokens,
+            max_step_tokens=max_step_tokens, groups=groups.beside(MAX_LEN),
         )  # fmt: skip
         drawn = DummyTensors(config, DTYPE, DEVICE)
         self.model = model or build_model(config, CudaOps(exact), drawn, DTYPE, DEVICE, MAX_LEN)
-        self.kv = KvCache(config, self.limits.num_blocks, BLOCK_SIZE, DTYPE, DEVICE)
+        self.kv = KvCache(config, self.limits.num_blocks, BLOCK_SIZE, DTYPE, DEVICE, groups=groups)
         self.runner = CudaRunner(self.model, self.kv, DEVICE, self.limits, exact=exact)
 
     def engine(

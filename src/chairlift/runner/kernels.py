@@ -15,6 +15,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.models.mixers.attention import AttentionSpec
+from chairlift.models.mixers.delta_net import DeltaNetSpec
 from chairlift.models.spec import ModelConfig
 from chairlift.runner.adapters.model import AdaptedModel, HostSlots, adapted
 from chairlift.runner.adapters.store import AdapterStore
@@ -33,6 +34,8 @@ from chairlift.runner.weights.assemble import WeightFormat
 _FAST = {"cpu": "native", "cuda": "triton"}  # by device; others have torch's operations alone
 _COMPILERS = ("gcc", "clang")  # those that Triton looks for
 _OLDEST = (8, 0)  # GPUs that our kernels run on
+_LEAST_SIDE = 16
+_TILES = (16, 32)
 _TRITON_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -63,8 +66,27 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
 
 def _lacking(config: ModelConfig) -> str:
     """What Triton's kernels do not compute of a model; empty: nothing."""
-    others = [mixer.name for mixer in config.mixers if not isinstance(mixer, AttentionSpec)]
-    return others[0] if others else "attention with gates" if any(a.has_gate for a in config.attentions) else ""
+    for mixer in config.mixers:
+        if isinstance(mixer, DeltaNetSpec):
+            if not all(_is_side(width) for width in (mixer.key_dim, mixer.value_dim)):
+                return f"{mixer.name} with keys of {mixer.key_dim} numbers and values of {mixer.value_dim}"
+        elif not isinstance(mixer, AttentionSpec):
+            return mixer.name
+    return ""
+
+
+def _is_side(width: int) -> bool:
+    """Of a matrix that Triton multiplies."""
+    return width >= _LEAST_SIDE and not width & (width - 1)
+
+
+def check_tiles(kernels: str, config: ModelConfig, block_size: int) -> None:
+    """Refuses tiles of states that the kernels do not have."""
+    if kernels == "triton" and any(mixer.fixed for mixer in config.mixers) and block_size not in _TILES:
+        raise InvalidConfig(
+            f"block_size {block_size}: layers with states have tiles of as many tokens, and their kernels take "
+            f"{' or '.join(map(str, _TILES))}; use --block-size {_TILES[0]} or --kernels torch"
+        )
 
 
 def fastest(device: torch.device) -> str:
@@ -96,7 +118,7 @@ def _can_do(kernels: str, dtype: torch.dtype, head_dim: int) -> bool:
         from chairlift.runner.native import ops as native
 
         return dtype in native.DTYPES and head_dim <= native.MAX_HEAD_DIM
-    return kernels == "torch" or (dtype in _TRITON_DTYPES and head_dim >= 16 and not head_dim & (head_dim - 1))
+    return kernels == "torch" or (dtype in _TRITON_DTYPES and _is_side(head_dim))
 
 
 def pick_kv_dtype(name: str, kernels: str, dtype: torch.dtype) -> torch.dtype:

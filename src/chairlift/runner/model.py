@@ -21,7 +21,6 @@ from chairlift.models.spec import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import Cache, KvCache
 from chairlift.runner.mixers.mixer import Mixer
 from chairlift.runner.ops import Attention, Batch, Experts, Norm, Ops, Weight
-from chairlift.runner.row_exact import sigmoid
 
 OnLayer = Callable[[], None]  # called before each layer
 
@@ -82,7 +81,7 @@ class Layer:
             y = self.down.linear(activate(self.gate_up, x, spec.activation))
         if self.experts is not None:
             if y is not None and self.experts.shared_gate is not None:
-                y = y * sigmoid(self.experts.shared_gate.linear(x))
+                y = ops.gate(y, self.experts.shared_gate.linear(x))
             y = ops.experts(x, self.experts, y)
         assert y is not None
         return y

@@ -10,7 +10,6 @@ from torch import Tensor, dtype
 from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.models.spec import ExpertsSpec, FeedForwardSpec
 from chairlift.runner.mixers.mixer import State
-from chairlift.runner.row_exact import sigmoid
 from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.source import Stored
 
@@ -96,7 +95,7 @@ class Attention:
         width = self.spec.num_outputs
         queries, gates, others = qkv.split((width, width, qkv.shape[1] - 2 * width), dim=1)
         out = ops.attend(torch.cat((queries, others), dim=1), self, keys, values, batch)
-        return out * sigmoid(gates)
+        return ops.gate(out, gates)
 
 
 class ExpertWeight(Protocol):
@@ -177,6 +176,9 @@ class Ops(Protocol):
         """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises and rotates q and k, writes k and v to their
         slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]), and attends each chunk's queries to its
         own context. -> [T, heads * head_dim]; may overwrite qkv."""
+
+    def gate(self, x: Tensor, gates: Tensor) -> Tensor:
+        """x [T, W] * sigmoid(gates), [T, W] or [T, 1]; may overwrite x."""
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         """weight [2 * F, E], x [T, E] -> activation(first half of the product) * second half, [T, F]."""

@@ -97,5 +97,8 @@ def test_what_does_not_do_states_yet_says_so(monkeypatch: pytest.MonkeyPatch) ->
         check_cuts(config, 2)
     monkeypatch.setattr("chairlift.runner.machine.hardware.capability", lambda _: (9, 0))
     assert kernels.pick_kernels("auto", torch.device("cuda"), torch.bfloat16, config) == "torch"
-    with pytest.raises(InvalidConfig, match="they have none for gated delta net .* use --kernels torch"):
+    message = "they have none for gated delta net with keys of 16 numbers and values of 24 .* use --kernels torch"
+    with pytest.raises(InvalidConfig, match=message):
         kernels.pick_kernels("triton", torch.device("cuda"), torch.bfloat16, config)
+    with pytest.raises(InvalidConfig, match="block_size 8: .* take 16 or 32; use --block-size 16 or --kernels torch"):
+        kernels.check_tiles("triton", config, 8)

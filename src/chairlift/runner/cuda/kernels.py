@@ -132,6 +132,20 @@ def activated(gate, up, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
+def gate_kernel(x, gates, width, stride, BLOCK: tl.constexpr, IS_ONE: tl.constexpr, IS_DEPENDENT: tl.constexpr):
+    """x *= sigmoid(gates), a stretch of a row a program; IS_ONE: a gate for the whole row."""
+    launch_dependents(IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = columns < width
+    gate = tl.load(gates + row * stride + columns * (1 - IS_ONE), mask=mask, other=0.0).to(tl.float32)
+    gate = (1.0 / (1.0 + tl.exp(-gate))).to(x.dtype.element_ty).to(tl.float32)
+    value = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
+    tl.store(x + row * width + columns, (value * gate).to(x.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def cap_kernel(x, width, cap, BLOCK: tl.constexpr):
     """x = cap * tanh(x / cap), a stretch of a row a program."""
     row = tl.program_id(0).to(tl.int64)

@@ -29,6 +29,7 @@ from chairlift.runner.cuda.kernels import (
     activate_kernel,
     add_norm_kernel,
     cap_kernel,
+    gate_kernel,
     prepare_kernel,
     rotate_store_kernel,
     store_kernel,
@@ -38,8 +39,11 @@ from chairlift.runner.cuda.products.exact import ExactWeight, ProductTrials
 from chairlift.runner.cuda.products.fp8 import StoredFp8Weight
 from chairlift.runner.cuda.products.one_row import gated, is_one_row, one_row
 from chairlift.runner.cuda.products.packed import PACKED_KINDS, Packed, PackedWeight, Scratch, pack_all
+from chairlift.runner.cuda.recurrent.delta_net import delta_net
 from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
+from chairlift.runner.mixers.delta_net import DeltaNet
+from chairlift.runner.mixers.mixer import State
 from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Keeps, KeepsExperts, Norm, Weight
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.mxfp4 import MXFP4
@@ -273,6 +277,19 @@ class CudaOps:
                 partials, stats, positions, sinks, out, spec.window, splits, HEADS=heads, DIM=head_dim, SPLIT=split,
                 HAS_SINKS=sinks is not None, num_warps=2, **dependent(is_dependent),
             )  # fmt: skip
+
+    def gate(self, x: Tensor, gates: Tensor) -> Tensor:
+        num_rows, width = x.shape
+        gate_kernel[(num_rows, triton.cdiv(width, _STRETCH))](
+            x, gates, width, gates.stride(0), BLOCK=_STRETCH, IS_ONE=gates.shape[1] == 1, num_warps=4,
+            **dependent(num_rows <= _FEW),
+        )  # fmt: skip
+        return x
+
+    def delta_net(self, inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, batch: Batch) -> Tensor:
+        assert isinstance(batch, CudaBatch)
+        assert batch.states is not None
+        return delta_net(inputs, rates, mixer, state, batch.tables, batch.states)
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         if isinstance(weight, ExactWeight):

@@ -20,6 +20,7 @@ from chairlift.runner.native.packed import Arena, PackedWeight, pointer
 from chairlift.runner.native.quantised import GROUPED, KINDS, from_stored, rounded
 from chairlift.runner.native.tape import Calls
 from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Keeps, KeepsExperts, Norm, Weight, each_weight
+from chairlift.runner.row_exact import sigmoid
 from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.source import Stored
 
@@ -153,6 +154,9 @@ class NativeOps:
             keys.dtype is torch.int8,
         )  # fmt: skip
         return out
+
+    def gate(self, x: Tensor, gates: Tensor) -> Tensor:
+        return x * sigmoid(gates)
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)

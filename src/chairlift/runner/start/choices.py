@@ -23,6 +23,7 @@ from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.attention.flashinfer import FlashKernels
 from chairlift.runner.kernels import (
     check_exact,
+    check_tiles,
     fastest,
     make_ops,
     pick_attention,
@@ -97,6 +98,7 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
     kv_dtype = pick_kv_dtype(settings.kv_dtype, kernels, dtype)
     quantize = pick_quantize(settings.quantize, settings.dtype, kernels, config)
     flash = pick_attention(settings.attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
+    check_tiles(kernels, config, settings.block_size)
     ops = make_ops(own, threads, settings.exact)
     sizes = sizes_of(settings.block_size, dtype, kv_dtype)
     limits = limits_without_pool(settings, config, device, can_group=target is None, sizes=sizes)

@@ -168,6 +168,9 @@ class TorchOps:
         with without_cudnn(q.device):
             return _attend(q, keys, values, batch, spec, sinks).flatten(1)
 
+    def gate(self, x: Tensor, gates: Tensor) -> Tensor:
+        return x * sigmoid(gates)
+
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)
 

@@ -25,8 +25,11 @@ from chairlift.runner.cuda.experts.few_rows_kernels import few_down_kernel, few_
 from chairlift.runner.cuda.experts.grouped_kernel import grouped_kernel
 from chairlift.runner.cuda.experts.routing_kernels import combine_kernel as combine_kernel_of_experts
 from chairlift.runner.cuda.experts.routing_kernels import place_kernel, route_kernel
-from chairlift.runner.cuda.kernels import activate_kernel, add_norm_kernel, cap_kernel
+from chairlift.runner.cuda.kernels import activate_kernel, add_norm_kernel, cap_kernel, gate_kernel
 from chairlift.runner.cuda.kernels import prepare_kernel, rotate_store_kernel
+from chairlift.runner.cuda.recurrent.finish_kernel import finish_kernel
+from chairlift.runner.cuda.recurrent.tiles_kernel import tiles_kernel
+from chairlift.runner.cuda.recurrent.walk_kernel import walk_kernel
 from chairlift.runner.cuda.sampling.argmax import argmax_kernel
 from chairlift.runner.cuda.sampling.mask import mask_kernel
 from chairlift.runner.cuda.attention.one_row_kernel import attend_kernel
@@ -36,14 +39,15 @@ from chairlift.runner.cuda.attention.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
 INTEGERS |= {"sample_rows", "tokens", "last", "rows", "words"}
-INTEGERS |= {"ids", "order", "num_tiles"}
+INTEGERS |= {"ids", "order", "num_tiles", "spans", "units", "writes"}
 BYTES = set()
 FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain", "factors"}
-FLOATS |= {"correction", "weights", "sinks", "low"}
+FLOATS |= {"correction", "weights", "sinks", "low", "taps", "decay", "factors", "sums", "inverses", "scores"}
 NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "window": "i32", "width": "i32"}
 NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
 NUMBERS |= {"num_words": "i32", "q_width": "i32", "k_width": "i32"}
-NUMBERS |= {"num_experts": "i32", "num_pairs": "i32"}
+NUMBERS |= {"num_experts": "i32", "num_pairs": "i32", "stride": "i32", "table_width": "i32"}
+NUMBERS |= {"writes_width": "i32", "pages_of_write": "i32"}
 NUMBERS |= {"slot_size": "i64", "units": "i64", "down_units": "i32", "up_units": "i32"}
 
 def kind(name):
@@ -133,6 +137,18 @@ for is_mxfp4 in (False, True):
               ACTIVATION=activation, HAS_BIAS=True, IS_MXFP4=is_mxfp4)
     check(few_gated_kernel, **few, **scales, STRETCH=1024, ACTIVATION="silu", IS_MXFP4=is_mxfp4)
     check(few_down_kernel, **few, **scales, STRETCH=256, HAS_SHARED=True, IS_MXFP4=is_mxfp4)
+for is_one in (False, True):
+    check(gate_kernel, BLOCK=1024, IS_ONE=is_one, **dependent)
+half = {"C": 16, "TILE_PAGES": 6, "HALF_PAGES": 55}
+net = {"KEY_HEADS": 16, "HEADS": 48, "KEY": 128, "VALUE": 128, **half, **dependent}
+kept = {"TAPS": 4, "SIZE": 16384, "NARROW": 48 * 128 * 128 * 2, "RUN": 16, "SHARE": 224}
+no_fusion = {"enable_fp_fusion": False}
+FLOATS |= {"bias"}
+check(tiles_kernel, no_fusion, **net, **kept, IS_WIDE=False)
+check(finish_kernel, no_fusion, **net, **kept)
+FLOATS |= {"first", "second"}
+check(walk_kernel, {**no_fusion, "num_warps": 1, "num_stages": 2}, **net, SIZE=8192, SLICE=16, IS_WIDE=False)
+FLOATS -= {"bias", "first", "second"}
 parts = {"FIRST": 4096, "SECOND": 1024, "THIRD": 1024}
 check(low_kernel, WIDTH=4096, PARTS=3, MAX_BLOCKS=4, STRETCH=1024, **dependent)
 check(up_kernel, **parts, SPLITS=11, MAX_BLOCKS=4, OUTPUTS=256, **dependent)

@@ -29,7 +29,7 @@ from chairlift.models.tensors import MXFP4_GROUP
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.start.compiler import DriverStub
 from chairlift.runner.cuda.step.device import DevicePart
-from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.kv_cache import KvCache, sizes_of
 from chairlift.runner.memory import measure
 from chairlift.runner.model import PagedModel
 from chairlift.runner.ops import Ops
@@ -56,7 +56,7 @@ def kernels_of_start(
     last = config.layers[-1:] if limits.num_adapter_slots else ()
     config = replace(config, layers=(*config.kinds_of_layers, *last))
     ops = deepcopy(ops)  # they keep what they learn about a device
-    groups = kv_groups(config, bool(limits.groups))
+    groups = kv_groups(config, bool(limits.groups), sizes_of(limits.block_size, dtype, kv_dtype))
     num_blocks = -(-limits.max_model_len // limits.block_size)
     limits = replace(
         limits, num_blocks=num_blocks, groups=groups.beside(limits.max_model_len),

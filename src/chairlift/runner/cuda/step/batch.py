@@ -7,6 +7,7 @@ from torch import Tensor
 
 from chairlift.runner.cuda.attention.flashinfer_planner import FlashPlan
 from chairlift.runner.cuda.attention.tiling import Tiling
+from chairlift.runner.cuda.step.states import States
 from chairlift.runner.ops import Batch
 
 
@@ -19,6 +20,7 @@ class CudaBatch(Batch):
     tiles: Tensor | None  # int32 [N, 4]: query tiles of long prompt chunks
     short_positions: Tensor  # int32 [up to T]: positions of the first rows; -1: of a tile
     planned: FlashPlan | None = None  # where FlashInfer computes attention
+    states: States | None = None  # of a view of layers with states
 
     @classmethod
     def of(

@@ -32,6 +32,7 @@ from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep, read_back
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.cuda.step.memory import StepMemory, pinned_ring
+from chairlift.runner.cuda.step.states import StateLayout
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import PagedModel
 from chairlift.runner.sampling.scores import measure
@@ -55,16 +56,17 @@ class DevicePart:
         self._device = device
         self._keys = GraphKeys(limits, any(spec.has_groups for spec in model.config.attentions), exact)
         most = max(limits.max_step_tokens, self._keys.max_tokens)
+        states = StateLayout.of(kv.kinds, kv.num_groups, most, limits.max_running)
+        width = max(width, states.table_width if states else 0)
         self.num_rows, self.table_width = 2 * limits.max_running + 15, width  # for requests
-        self._memory = memory = StepMemory(
-            self.num_rows + 1, width, most, device, sum(kind.num_pages for kind in kv.kinds)
-        )
+        num_views = sum(kv.num_groups) - (states.num_groups if states else 0)
+        self._memory = memory = StepMemory(self.num_rows + 1, width, most, device, num_views, states)
         self._planner = None if flash is None else FlashPlanner(flash, memory.tables, most, self._keys.max_decodes)
         self.slots: CudaSlots | None = None
         if adapters is not None:
             num_slots, max_rows = limits.num_adapter_slots, max(most, self._keys.max_samples)
             self.slots = CudaSlots(adapters, model.config, model.dtype, device, num_slots, max_rows)
-        self._forward = Forward(self._model, kv, memory, self.slots)
+        self._forward = Forward(self._model, kv, memory, self.slots, states)
         self._graphs = Graphs(self._forward, memory, self._keys, limits.vocab_size, max_graphs)
         self._sampling = CudaSampler(memory.tables, kv.tokens, memory.last, self._measure)
         self._pinned = pinned_ring(most, torch.int64, device)  # for sampled tokens

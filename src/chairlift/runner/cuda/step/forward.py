@@ -19,6 +19,7 @@ from chairlift.runner.cuda.sampling.penalties import resolve_tokens_kernel
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.graph_key import GraphKey
 from chairlift.runner.cuda.step.memory import StepMemory
+from chairlift.runner.cuda.step.states import StateLayout
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder, PagedModel
 
@@ -27,8 +28,12 @@ _TILE = 16384  # logits that are looked at in one go
 
 
 class Forward:
-    def __init__(self, model: PagedModel, kv: KvCache, memory: StepMemory, slots: CudaSlots | None = None) -> None:
+    def __init__(
+        self, model: PagedModel, kv: KvCache, memory: StepMemory, slots: CudaSlots | None = None,
+        states: StateLayout | None = None,
+    ) -> None:  # fmt: skip
         """slots: where rows may have adapters."""
+        self._states = states
         self._model = model
         self._adapted, self._slots = model, slots
         if slots is not None:
@@ -70,6 +75,12 @@ class Forward:
             replace(batch, slots=own, tables=tables)
             for own, tables in zip(self._memory.view_slots[:, :num_tokens], self._memory.view_tables, strict=True)
         ]
+        if self._states is not None:
+            words = self._memory.spans, self._memory.units, self._memory.writes
+            views += [
+                replace(batch, tables=tables, states=self._states.of_group(group, *words))
+                for group, tables in enumerate(self._memory.state_tables)
+            ]
         model = self._model
         if has_adapters and self._slots is not None:
             model = self._adapted

@@ -82,6 +82,15 @@ class GraphKey(NamedTuple):
         return self.num_short * self.tiling.num_splits if self.tiling.num_splits > 1 else 0
 
     @property
+    def num_spans(self) -> int:
+        """Chunks that such a step may have."""
+        return min(self.num_tokens, self.num_short + self.num_tiles)
+
+    def num_units(self, tile: int) -> int:
+        """Tiles of so many tokens that these may have tokens in, the first and the last of each in part."""
+        return min(self.num_tokens, self.num_tokens // tile + 2 * self.num_spans)
+
+    @property
     def kernel_tiling(self) -> Tiling:
         """As far as it decides on kernels: a single row has one for each number of splits."""
         tiling = self.tiling

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from chairlift.core.ids import RequestId
-from chairlift.core.memory.pages import Kind
+from chairlift.core.memory.pages import Fixed, Kind
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.request import Request
 from chairlift.runner.cuda.sampling.rows import sampling_rows
-from chairlift.runner.cuda.step.columns import Words
+from chairlift.runner.cuda.step.columns import Columns, Words
 from chairlift.runner.cuda.step.input import StepInput, words
 from chairlift.runner.cuda.step.layout import Notes, lay_out, view_slots
 from chairlift.runner.cuda.step.request_rows import RequestRows
+from chairlift.runner.cuda.step.states import NO_STATES, StateWords, state_words
 from chairlift.runner.sampling.scores import prompt_targets
 from chairlift.runner.sampling.table import SamplingTable
 
@@ -26,10 +27,14 @@ _NO_ADAPTERS = np.zeros(0, np.int32)
 
 
 class HostPart:
-    def __init__(self, num_rows: int, table_width: int, block_size: int, kinds: Sequence[Kind] = ()) -> None:
-        """Of the device: its rows, and the blocks of each in the block tables."""
-        self._rows = RequestRows(num_rows, table_width, kinds)
-        self._has_views = len(kinds) > 0
+    def __init__(
+        self, num_rows: int, table_width: int, block_size: int, kinds: Sequence[Kind] = (),
+        num_groups: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """Of the device: its rows, and the blocks of each in the block tables. num_groups: of layers of each kind."""
+        self._rows = RequestRows(num_rows, table_width, kinds, num_groups or [kind.num_pages for kind in kinds])
+        self._has_views = len(self._rows.view_tables) > 0
+        self._has_states = any(isinstance(kind, Fixed) for kind in kinds)
         self._table = SamplingTable(num_rows)
         self._block_size = block_size
 
@@ -49,8 +54,13 @@ class HostPart:
         slots = view_slots(columns, self._rows, self._block_size) if self._has_views else _NO_SLOTS
         return StepInput(
             plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling,
-            *_prompt_scores(plan), slots, _adapters(plan, counts),
+            *_prompt_scores(plan), slots, _adapters(plan, counts), self._states(plan, columns, counts),
         )  # fmt: skip
+
+    def _states(self, plan: StepPlan, columns: Columns, counts: Words) -> StateWords:
+        if not self._has_states:
+            return NO_STATES
+        return state_words(plan.chunks, counts, columns.table_rows, plan.checkpoints, self._block_size)
 
     def skip(self, plan: StepPlan) -> None:
         """A plan that computes nothing still tells which tables are others."""

@@ -14,11 +14,12 @@ import numpy as np
 
 from chairlift.runner.cuda.sampling.rows import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, SamplingRows
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS, Columns, Words
+from chairlift.runner.cuda.step.states import SPAN_WIDTH, UNIT_WIDTH, StateWords
 from chairlift.runner.sampling.scores import PromptTargets
 from chairlift.runner.sampling.table import SAMPLE
 
 _MAGIC = 0x50455453_52494843  # the bytes CHIRSTEP, and the version behind them
-_VERSION = 3
+_VERSION = 4
 
 
 class StepInput(NamedTuple):
@@ -38,6 +39,7 @@ class StepInput(NamedTuple):
     prompt_tokens: Words  # that these rows predict, one span after the other
     view_slots: Words  # as `slots`, of each other group of layers, one after the other
     adapters: Words  # the slot of each token's adapter, -1: it has none; empty where no token has one
+    states: StateWords  # of layers with states
 
     @property
     def num_tokens(self) -> int:
@@ -57,6 +59,7 @@ class StepInput(NamedTuple):
         arrays = [
             *self.columns, self.counts, self.tiles, self.updates, self.swap_outs, self.swap_ins, self.copies,
             *self.sampling, self.prompt_spans, self.prompt_tokens, self.view_slots, self.adapters,
+            *self.states,
         ]  # fmt: skip
         lengths = [len(array) for array in arrays]
         head = np.array([_MAGIC, _VERSION, self.step, self.num_short, self.max_context, *lengths], np.int64)
@@ -76,7 +79,9 @@ class StepInput(NamedTuple):
             arrays.append(part.reshape(length, width) if width else part)
             low += len(part)
         columns, sampling = Columns(*arrays[:8]), SamplingRows(*arrays[14:21])
-        return cls._make((*head[2:_NUM_NUMBERS], columns, *arrays[8:14], sampling, *arrays[21:]))
+        return cls._make(
+            (*head[2:_NUM_NUMBERS], columns, *arrays[8:14], sampling, *arrays[21:-3], StateWords(*arrays[-3:]))
+        )
 
 
 _NUM_NUMBERS = 5  # in front of the lengths
@@ -84,6 +89,7 @@ _NUM_NUMBERS = 5  # in front of the lengths
 _WIDTHS = (
     *[0] * NUM_COLUMNS, 0, 4, 3, 2, 2, 2,
     DRAW_WIDTH, PENALTY_WIDTH, CHANGE_WIDTH, SAMPLE.itemsize // 4, 0, 0, 0, 3, 0, 0, 0,
+    SPAN_WIDTH, UNIT_WIDTH, 0,
 )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ anew. Requests are known by their ids, and plans name those with another block t
 holds, so only differences travel. The decodes of the step before are remembered, as most come again.
 
 Groups of layers that do not keep all tokens have tables of their own. On the device they lie behind the first, each
-with a row more for padding; pages that no coming token of a request sees never travel.
+with a row more for padding; pages that no coming token of a request sees never travel. Those of states are few, and
+travel at once: of each half the pages of rows, then those of the state, as the group has them.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chairlift.core.ids import BlockId, RequestId
-from chairlift.core.memory.pages import Kind
+from chairlift.core.memory.pages import Fixed, Kind
 from chairlift.core.request import Request
 
 Arrivals = list[tuple[int, Request]]  # requests that got a row
@@ -22,11 +23,13 @@ Updates = list[int]  # row, place, block; row, ...: what the device's tables lac
 
 
 class RequestRows:
-    def __init__(self, capacity: int, width: int, kinds: Sequence[Kind] = ()) -> None:
-        """width: blocks of the longest table."""
+    def __init__(self, capacity: int, width: int, kinds: Sequence[Kind] = (), num_groups: Sequence[int] = ()) -> None:
+        """width: pages of the longest table. num_groups: of each kind."""
         self.tables = np.zeros((capacity, width), np.int32)
-        self.view_tables = np.zeros((sum(kind.num_pages for kind in kinds), capacity, width), np.int32)
-        self._kinds = kinds
+        # Of groups with a window, which find their tokens' slots there.
+        num_views = sum(count for kind, count in zip(kinds, num_groups, strict=True) if not isinstance(kind, Fixed))
+        self.view_tables = np.zeros((num_views, capacity, width), np.int32)
+        self._kinds, self._num_groups = kinds, num_groups
         self._num_viewed = np.zeros((len(kinds), capacity), np.int32)  # blocks of each that the device has in these
         self._owners: list[RequestId] = []  # of the rows that were given so far
         self._rows: dict[RequestId, int] = {}
@@ -77,9 +80,12 @@ class RequestRows:
             for place in range(first, num_blocks):
                 updates += (row, place, blocks[place])
         view = 0
-        for place, kind in enumerate(self._kinds):
-            self._fill_views(row, place, view, tables[1 + place], start, updates)
-            view += kind.num_pages
+        for place, (kind, count) in enumerate(zip(self._kinds, self._num_groups, strict=True)):
+            if isinstance(kind, Fixed):
+                self._fill_states(row, place, view, tables[1 + place], updates)
+            else:
+                self._fill_views(row, place, view, tables[1 + place], start, updates)
+            view += count
 
     def _fill_views(
         self, row: int, place: int, view: int, pages: Sequence[BlockId], start: int, updates: Updates
@@ -96,6 +102,17 @@ class RequestRows:
                 at = row + (1 + view + group) * (len(self.tables) + 1)
                 for block, page in enumerate(own, first):
                     updates += (at, block, page)
+
+    def _fill_states(self, row: int, place: int, view: int, pages: Sequence[BlockId], updates: Updates) -> None:
+        """The same of groups with states, whose pages lie one group's after another's, those of rows and of states
+        apart."""
+        if self._num_viewed[place, row]:
+            return
+        self._num_viewed[place, row] = len(pages)
+        for group, own in enumerate(pages_of_groups(self._kinds[place], pages, self._num_groups[place])):
+            at = row + (1 + view + group) * (len(self.tables) + 1)
+            for index, page in enumerate(own):
+                updates += (at, index, page)
 
     def of_all(
         self, requests: Sequence[Request], tables: Sequence[Sequence[Sequence[BlockId]]], lengths: Sequence[int],
@@ -120,3 +137,11 @@ class RequestRows:
         """After a failed step: its blocks may not have travelled."""
         self._num_filled[:] = 0
         self._num_viewed[:] = 0
+
+
+def pages_of_groups(kind: Kind, pages: Sequence[BlockId], count: int) -> list[list[int]]:
+    """Of a request's pages those of each group: of each half those of rows, then those of the state."""
+    halves = np.array(pages, np.int32).reshape(2, -1)
+    parts = np.split(halves, [kind.num_tile_pages], axis=1)
+    own = np.concatenate([part.reshape(2, count, -1) for part in parts], axis=2)
+    return [own[:, group].ravel().tolist() for group in range(count)]

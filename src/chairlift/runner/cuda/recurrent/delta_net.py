@@ -1,0 +1,72 @@
+"""Gated delta nets by kernels: a step's tokens on paged states.
+
+    products -> tiles (all at once) -> walk (tile after tile) -> finish -> rows for the output's matrix
+
+Always: a row's bits depend on the tokens of its request alone: a tile is computed in one form, whole, cut or a token at
+a time. Nothing waits for the device.
+"""
+
+from math import gcd
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from chairlift.runner.cuda.dependent_launch import dependent
+from chairlift.runner.cuda.recurrent.finish_kernel import finish_kernel
+from chairlift.runner.cuda.recurrent.tiles_kernel import tiles_kernel
+from chairlift.runner.cuda.recurrent.walk_kernel import walk_kernel
+from chairlift.runner.cuda.step.states import States
+from chairlift.runner.mixers.delta_net import EPS, DeltaNet
+from chairlift.runner.mixers.mixer import State
+
+_SLICE = 32  # values of a head that a program of the walk has
+_WARPS = 2
+_FEW = 64  # spans, whose kernels are launched before those ahead have finished
+_RUN = 16  # numbers that are looked up at once, at most
+
+
+def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tables: Tensor, states: States) -> Tensor:
+    """inputs [T, channels + outputs], rates [T, 2 * heads] -> [T, outputs]. tables: of the layer's group."""
+    spec, kind, device = mixer.spec, inputs.dtype, inputs.device
+    first, second = state
+    size = first.shape[2]
+    spans, units, writes, first_page, num_tile_pages, num_state_pages = states
+    num_units = len(units)
+    squares = (num_units, spec.num_heads, size, size)
+    heads = torch.empty(num_units * size, spec.num_channels, dtype=kind, device=device)
+    factors, sums, inverses, scores = (
+        torch.empty(shape, dtype=torch.float32, device=device)
+        for shape in ((num_units, size, 2 * spec.num_key_heads), squares[:3], squares, squares)
+    )
+    out = torch.empty(len(inputs), spec.num_outputs, dtype=kind, device=device)
+    page = first[0].numel() * first.element_size()  # bytes in each tensor
+    shape: dict[str, Any] = {
+        "KEY_HEADS": spec.num_key_heads, "HEADS": spec.num_heads, "KEY": spec.key_dim, "VALUE": spec.value_dim,
+        "C": size, "TILE_PAGES": num_tile_pages, "HALF_PAGES": num_tile_pages + num_state_pages,
+        "enable_fp_fusion": False, **dependent(len(spans) <= _FEW),
+    }  # fmt: skip
+    run = gcd(_RUN, page // kind.itemsize, spec.num_channels, spec.fixed.row)  # numbers that lie in one page
+    narrow = {
+        "TAPS": spec.num_taps, "SIZE": page // kind.itemsize, "NARROW": spec.fixed.wide * 4 // kind.itemsize,
+        "RUN": run, "SHARE": triton.cdiv(spec.num_channels, spec.num_heads * run) * run, "num_warps": 4,
+    }  # fmt: skip
+    memories = first.view(kind), second.view(kind)
+    is_wide = kind is torch.float32
+    to_write = writes, writes.stride(0), 1 + first_page
+    tiles_kernel[(num_units, spec.num_heads)](
+        inputs, rates, *memories, tables, spans, units, writes, mixer.taps, mixer.decay, mixer.bias, heads, factors,
+        sums, inverses, scores, inputs.stride(0), tables.stride(0), *to_write[1:], EPS, spec.key_dim**-0.5,
+        IS_WIDE=is_wide, **shape, **narrow,
+    )  # fmt: skip
+    walk_kernel[(triton.cdiv(spec.value_dim, _SLICE), spec.num_heads, len(spans))](
+        heads, factors, sums, inverses, scores, first.view(torch.float32), second.view(torch.float32), tables, spans,
+        writes, out, tables.stride(0), *to_write[1:], SLICE=min(_SLICE, spec.value_dim), SIZE=page // 4,
+        IS_WIDE=is_wide, num_warps=_WARPS, num_stages=2, **shape,
+    )  # fmt: skip
+    finish_kernel[(num_units, spec.num_heads)](
+        out, inputs, rates, *memories, tables, spans, units, mixer.norm.gain, inputs.stride(0), tables.stride(0),
+        mixer.norm.eps, **shape, **narrow,
+    )  # fmt: skip
+    return out
