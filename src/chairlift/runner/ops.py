@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, dtype
 
 from chairlift.models.mixers.attention import AttentionSpec
@@ -74,11 +75,27 @@ class Attention:
     eps: float
     query_factors: Tensor | None = None  # float32 [max_len]: of queries, by position
     sinks: Tensor | None = None  # float32 [heads]
+    v_norm: Norm | None = None  # of each head of values
 
     def mix(self, ops: "Ops", x: Tensor, weights: Mapping[str, Weight], state: State, batch: Batch) -> Tensor:
         """As a `Mixer`."""
         keys, values = state
-        return ops.attend(weights["qkv"].linear(x), self, keys, values, batch)
+        qkv = weights["qkv"].linear(x)
+        return ops.attend(self._with_values(ops, qkv) if self.changes_values else qkv, self, keys, values, batch)
+
+    @property
+    def changes_values(self) -> bool:
+        """Values are not what the matrix gives."""
+        return self.spec.has_own_rows and (self.v_norm is not None or self.spec.has_keys_as_values)
+
+    def _with_values(self, ops: "Ops", qkv: Tensor) -> Tensor:
+        """Queries, keys and values."""
+        spec = self.spec
+        width = spec.num_kv_heads * spec.head_dim
+        values = qkv[:, -width:]  # the keys, where these are the values too
+        if self.v_norm is not None:
+            values = ops.norm(values.reshape(-1, spec.head_dim).contiguous(), self.v_norm).view(len(qkv), width)
+        return torch.cat((qkv[:, : spec.num_outputs + width], values), dim=1)
 
 
 class ExpertWeight(Protocol):
@@ -114,6 +131,14 @@ def each_weight(ops: TakesWeights, make: MakeWeight, matrix: Tensor, bias: Tenso
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertNorms:
+    router: Norm
+    before: Norm
+    after: Norm
+    after_shared: Norm
+
+
+@dataclass(frozen=True, slots=True)
 class Experts:
     """A layer's mixture. X experts, each of inner width F."""
 
@@ -122,6 +147,8 @@ class Experts:
     correction: Tensor | None  # float32 [X]
     gate_up: ExpertWeight  # [2F, E] each: rows of the gate, then of the up projection
     down: ExpertWeight  # [E, F] each
+    factors: Tensor | None = None  # float32 [X]
+    norms: ExpertNorms | None = None
 
     @property
     def rule(self) -> ExpertsSpec:
@@ -153,7 +180,8 @@ class Ops(Protocol):
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises and rotates q and k, writes k and v to their
         slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]), and attends each chunk's queries to its
-        own context. -> [T, heads * head_dim]; may overwrite qkv."""
+        own context. Without rows of its own a layer has queries alone, and writes nothing. -> [T, heads * head_dim];
+        may overwrite qkv."""
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         """weight [2 * F, E], x [T, E] -> activation(first half of the product) * second half, [T, F]."""
@@ -164,9 +192,9 @@ class Ops(Protocol):
     def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
         """As `weight`, of every expert: matrix [X, out, in], bias [X, out]."""
 
-    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None, seen: Tensor | None = None) -> Tensor:
         """What the experts that each row of x [T, E] chooses give, weighed and added up in the order of the choices,
-        to `shared` if there is one. -> [T, E]; may overwrite `shared`."""
+        to `shared` if there is one. seen: what the router sees in place of x. -> [T, E]; may overwrite `shared`."""
 
     def cap(self, logits: Tensor, cap: float) -> Tensor:
         """cap * tanh(logits / cap), float32 [T, V]; may overwrite them."""

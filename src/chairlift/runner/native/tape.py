@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import Decoder, OnLayer, nothing
-from chairlift.runner.ops import Batch
+from chairlift.runner.model import Decoder, Layer, OnLayer, nothing
+from chairlift.runner.ops import Attention, Batch
 
 MAX_ROWS = 8  # beyond, kernels take longer than Python
 _COPIED = ("tokens", "positions", "slots", "starts", "contexts")  # of a batch, beside the tables
@@ -87,7 +87,13 @@ class Tape:
 
 def taped_decoder(decoder: Decoder, calls: Calls) -> "TapedDecoder | Decoder":
     """With a tape where all that its layers do is such calls."""
-    return TapedDecoder(decoder, calls) if len(decoder.attentions) == len(decoder.layers) else decoder
+    is_called = decoder.token_inputs is None and all(map(_is_called, decoder.layers))
+    return TapedDecoder(decoder, calls) if is_called else decoder
+
+
+def _is_called(layer: Layer) -> bool:
+    mixer = layer.mixer
+    return isinstance(mixer, Attention) and not mixer.changes_values and layer.scalar is None
 
 
 class TapedDecoder:
@@ -114,7 +120,7 @@ class TapedDecoder:
 
     def _record(self, batch: Batch, kv: KvCache) -> Tape:
         decoder = self._decoder
-        own = _room_for(batch, -(-decoder.max_len // kv.block_size))
+        own = _room_for(batch, -(-decoder.max_len // kv.block_size) * kv.fit.pages_a_block)
         _copy(batch, own)
         self._calls.begin()
         try:

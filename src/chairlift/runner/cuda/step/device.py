@@ -32,6 +32,7 @@ from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep, read_back
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.cuda.step.memory import StepMemory, pinned_ring
+from chairlift.runner.cuda.step.request_rows import num_views
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import PagedModel
 from chairlift.runner.sampling.scores import measure
@@ -57,7 +58,7 @@ class DevicePart:
         most = max(limits.max_step_tokens, self._keys.max_tokens)
         self.num_rows, self.table_width = 2 * limits.max_running + 15, width  # for requests
         self._memory = memory = StepMemory(
-            self.num_rows + 1, width, most, device, sum(kind.num_pages for kind in kv.kinds)
+            self.num_rows + 1, width * kv.fit.pages_a_block, most, device, num_views(kv.kinds, kv.fit)
         )
         self._planner = None if flash is None else FlashPlanner(flash, memory.tables, most, self._keys.max_decodes)
         self.slots: CudaSlots | None = None

@@ -11,6 +11,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.memory.pages import Kind
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.request import Request
+from chairlift.models.kv_groups import WHOLE, Fit
 from chairlift.runner.cuda.sampling.rows import sampling_rows
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.input import StepInput, words
@@ -26,9 +27,12 @@ _NO_ADAPTERS = np.zeros(0, np.int32)
 
 
 class HostPart:
-    def __init__(self, num_rows: int, table_width: int, block_size: int, kinds: Sequence[Kind] = ()) -> None:
+    def __init__(
+        self, num_rows: int, table_width: int, block_size: int, kinds: Sequence[Kind] = (), fit: Fit = WHOLE
+    ) -> None:
         """Of the device: its rows, and the blocks of each in the block tables."""
-        self._rows = RequestRows(num_rows, table_width, kinds)
+        self._rows = RequestRows(num_rows, table_width, kinds, fit)
+        self._view_size = block_size // fit.pages_a_block
         self._has_views = len(kinds) > 0
         self._table = SamplingTable(num_rows)
         self._block_size = block_size
@@ -46,7 +50,7 @@ class HostPart:
         tiles, updates, max_context = words(notes.tiles, 4), words(notes.updates, 3), int(short.max()) + 1
         moves = _moves(plan.swap_outs), _moves(plan.swap_ins), _moves(plan.copies)
         sampling = sampling_rows(self._table, columns)
-        slots = view_slots(columns, self._rows, self._block_size) if self._has_views else _NO_SLOTS
+        slots = view_slots(columns, self._rows, self._view_size) if self._has_views else _NO_SLOTS
         return StepInput(
             plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling,
             *_prompt_scores(plan), slots, _adapters(plan, counts),

@@ -16,17 +16,24 @@ from numpy.typing import NDArray
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.memory.pages import Kind
 from chairlift.core.request import Request
+from chairlift.models.kv_groups import WHOLE, Fit
 
 Arrivals = list[tuple[int, Request]]  # requests that got a row
 Updates = list[int]  # row, place, block; row, ...: what the device's tables lack
 
 
+def num_views(kinds: Sequence[Kind], fit: Fit) -> int:
+    """Groups with tables of their own."""
+    return sum(kind.num_pages for kind in kinds) // fit.pages_a_block
+
+
 class RequestRows:
-    def __init__(self, capacity: int, width: int, kinds: Sequence[Kind] = ()) -> None:
-        """width: blocks of the longest table."""
+    def __init__(self, capacity: int, width: int, kinds: Sequence[Kind] = (), fit: Fit = WHOLE) -> None:
+        """width: blocks of the longest table. fit: of kinds to pages."""
         self.tables = np.zeros((capacity, width), np.int32)
-        self.view_tables = np.zeros((sum(kind.num_pages for kind in kinds), capacity, width), np.int32)
-        self._kinds = kinds
+        each = fit.pages_a_block
+        self.view_tables = np.zeros((num_views(kinds, fit), capacity, width * each), np.int32)
+        self._kinds, self._fit = kinds, fit
         self._num_viewed = np.zeros((len(kinds), capacity), np.int32)  # blocks of each that the device has in these
         self._owners: list[RequestId] = []  # of the rows that were given so far
         self._rows: dict[RequestId, int] = {}
@@ -79,7 +86,7 @@ class RequestRows:
         view = 0
         for place, kind in enumerate(self._kinds):
             self._fill_views(row, place, view, tables[1 + place], start, updates)
-            view += kind.num_pages
+            view += kind.num_pages // self._fit.pages_a_block
 
     def _fill_views(
         self, row: int, place: int, view: int, pages: Sequence[BlockId], start: int, updates: Updates
@@ -87,15 +94,16 @@ class RequestRows:
         """The same of the groups of a kind; view: the first of them."""
         kind = self._kinds[place]
         num, first = kind.num_pages, max(int(self._num_viewed[place, row]), kind.num_behind(start))
-        end = len(pages) // num
+        end, (each, num_pieces) = len(pages) // num, self._fit
         if first < end:
             self._num_viewed[place, row] = end
-            for group in range(num):
-                own = pages[first * num + group : end * num : num]
-                self.view_tables[view + group, row, first:end] = own
+            for index in range(num):
+                group, after = divmod(index, each)
+                own = [page * num_pieces for page in pages[first * num + index : end * num : num]]
+                self.view_tables[view + group, row, first * each + after : end * each : each] = own
                 at = row + (1 + view + group) * (len(self.tables) + 1)
                 for block, page in enumerate(own, first):
-                    updates += (at, block, page)
+                    updates += (at, block * each + after, page)
 
     def of_all(
         self, requests: Sequence[Request], tables: Sequence[Sequence[Sequence[BlockId]]], lengths: Sequence[int],
