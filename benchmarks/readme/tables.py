@@ -28,8 +28,13 @@ NAMES = {
     "SeedOssForCausalLM": "Seed-OSS", "Ministral3ForCausalLM": "Ministral 3 (text)",
     "Cohere2ForCausalLM": "Command R7B", "Starcoder2ForCausalLM": "Starcoder 2", "MixtralForCausalLM": "Mixtral",
     "Qwen3MoeForCausalLM": "Qwen3-MoE", "Glm4MoeForCausalLM": "GLM-4.5", "GptOssForCausalLM": "GPT-OSS",
+    "Qwen3NextForCausalLM": "Qwen3-Next", "Qwen3_5ForCausalLM": "Qwen 3.5 to 3.8",
+    "Qwen3_5MoeForCausalLM": "Qwen 3.5 and 3.6 with experts",
 }  # fmt: skip
-MIXTURES = ("MixtralForCausalLM", "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "GptOssForCausalLM")
+MIXTURES = (
+    "MixtralForCausalLM", "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "GptOssForCausalLM", "Qwen3NextForCausalLM",
+    "Qwen3_5MoeForCausalLM",
+)  # fmt: skip
 _ENCODERS = "BERT and MiniLM, RoBERTa, XLM-R, ModernBERT, Qwen3-Embedding, Qwen3-Reranker"
 _FILES = "safetensors, GGUF (F32 to the K, IQ and TQ types, MXFP4), MindSpore checkpoints"
 HEADS = {"README.md": ("dense", "mixtures of experts", "embeddings and reranking", "files", "missing", "meanwhile"),

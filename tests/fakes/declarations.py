@@ -136,12 +136,13 @@ def _layer(rng: random.Random, head_dims: tuple[int, ...]) -> LayerSpec:
 
 def _experts(rng: random.Random) -> ExpertsSpec:
     groups, chosen_groups = rng.choice([(1, 1), (3, 2)])
-    return ExpertsSpec(
+    mixture = ExpertsSpec(
         count=6, num_chosen=rng.choice([1, 2, 4]), scores=rng.choice(SCORES), is_normalised=rng.random() < 0.5,
         factor=rng.choice([1.0, 2.5]), has_correction=rng.random() < 0.5, num_groups=groups,
         num_chosen_groups=chosen_groups, shared_width=rng.choice([0, 24]), has_router_bias=rng.random() < 0.5,
         has_bias=rng.random() < 0.5, has_factors=rng.random() < 0.5, has_norms=rng.random() < 0.5,
     )  # fmt: skip
+    return replace(mixture, has_shared_gate=mixture.shared_width > 0 and rng.random() < 0.5)
 
 
 class DrawnTensors:

@@ -18,6 +18,7 @@ from chairlift.models.families.mixtures.mixtral import MIXTRAL
 from chairlift.models.families.mixtures.qwen_moe import QWEN3_MOE
 from chairlift.models.families.olmo import OLMO2, OLMO3
 from chairlift.models.families.phi import PHI3
+from chairlift.models.families.qwen_hybrid import QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
 from chairlift.models.families.seed import SEED_OSS
 from chairlift.models.families.smollm import SMOLLM3
 from chairlift.models.families.starcoder import STARCODER2
@@ -55,6 +56,14 @@ def read(family: Family, **own: Any) -> ModelConfig:
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 GEMMA4_LAYERS = ["sliding_attention", "full_attention"] * 2
 LONGROPE = {"type": "su", "short_factor": [1.0] * 6, "long_factor": [1.5] * 6}
+DELTA_NET: dict[str, Any] = {
+    "num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] + ["linear_attention"] * 2,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24,
+    "partial_rotary_factor": 0.5, "sliding_window": None,
+}  # fmt: skip
+EXPERTS: dict[str, Any] = {
+    "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 72, "shared_expert_intermediate_size": 72,
+}  # fmt: skip
 # Every family of families/known.py, and what no family has.
 CONFIGS = {
     "llama": uniform_model(**SHAPE),
@@ -129,5 +138,8 @@ CONFIGS = {
     "ministral3": read(MINISTRAL3, rope_parameters=YARN | {"llama_4_scaling_beta": 0.3}),
     "cohere2": read(COHERE2, sliding_window_pattern=2),
     "starcoder2": read(STARCODER2),
+    "qwen3.5": read(QWEN3_5, **DELTA_NET),
+    "qwen3.5-moe": read(QWEN3_5_MOE, **DELTA_NET, **EXPERTS),
+    "qwen3-next": read(QWEN3_NEXT, **DELTA_NET, **EXPERTS),
     "declared": declared(),
 }

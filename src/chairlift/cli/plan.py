@@ -148,6 +148,9 @@ def _facts(name: str, found: "Forecast") -> dict[str, Any]:
     }
 
 
+_KINDS = {"window": "some layers have a window of {:,}", "fixed": "some layers have a state in place of tokens"}
+
+
 def _table(name: str, found: "Forecast") -> str:
     budget, limits, share = found.budget, found.limits, found.share
     has = f"{size(budget.total)} free" if share is None else f"{size(budget.total)}, of which {share:g} may be used"
@@ -158,7 +161,7 @@ def _table(name: str, found: "Forecast") -> str:
     lines += ["", f"requests at once, by their tokens in all: {counts}; {limits.max_running:,} at most"]
     if limits.groups:
         tokens = ", ".join(f"{num_tokens(found, length):,} of {length:,}" for length in _lengths(found))
-        kinds = ", ".join(f"some layers have a {group.kind} of {group.reach:,}" for group in limits.groups)
+        kinds = ", ".join(_KINDS[group.kind].format(group.reach) for group in limits.groups)
         lines.append(f"tokens that fit, by the tokens of a request: {tokens} ({kinds})")
     if found.lowered is not None:
         lines.append(found.lowered)

@@ -1,7 +1,8 @@
-"""Which layers share pages of the KV cache, so that those with a sliding window can release what lies behind it.
+"""Which layers share pages of the cache, so that each kind of them keeps and releases its own.
 
-Layers that see all tokens are the first group; those with a window form groups of as many. The i-th layers of all
-groups share one tensor, and each group has block tables of its own: so all pages are alike, and one pool has them.
+Layers that see all tokens are the first group; those with a window form groups of as many, and so do those that keep a
+state in place of tokens. The i-th layers of all groups share their tensors, and each group has tables of its own: so
+all pages are alike, and one pool has them.
 
     Gemma 3, 12 layers:  w w w w w F w w w w w F      F: sees all tokens
     group                1 1 2 2 3 0 3 4 4 5 5 0
@@ -12,16 +13,44 @@ Where what a layer with a window keeps of a token is narrower or wider, pages st
     twice as wide:    a block takes two pages of each group, of half its tokens each
     half as wide:     groups have twice as many layers, and two of a group are at one place
 
-Layers without rows of their own have the group and the place of those whose rows they read.
+A state takes several pages at its layer's place, those of all layers of a group the same ones. Layers without rows of
+their own have the group and the place of those whose rows they read.
 """
 
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
+from chairlift.core.errors import InvalidConfig
 from chairlift.core.memory.pages import Group
-from chairlift.models.mixers.mixer import MixerSpec
+from chairlift.models.mixers.mixer import Fixed, MixerSpec
 from chairlift.models.spec import ModelConfig
+
+# Tokens between two states of a text that a later one can go on from, where nothing else asks for one.
+CHECKPOINT_REACH = 16384
+
+
+class Sizes(NamedTuple):
+    """Bytes."""
+
+    block_size: int = 16  # tokens
+    kept: int = 2  # of a number of keys and values
+    beside: int = 0  # of each head of a token, beside these
+    narrow: int = 2  # of a number of the model
+    wide: int = 4  # of one that is float32 at least
+
+    def page(self, mixer: MixerSpec) -> int:
+        """Of a page at the place of such a layer."""
+        return self.block_size * sum(rows.num_heads * (rows.width * self.kept + self.beside) for rows in mixer.rows)
+
+    def state(self, fixed: Fixed) -> int:
+        return fixed.wide * self.wide + fixed.narrow * self.narrow
+
+    def tile(self, fixed: Fixed) -> int:
+        return self.block_size * fixed.row * self.narrow
+
+
+DEFAULT_SIZES = Sizes()
 
 
 class Fit(NamedTuple):
@@ -38,24 +67,15 @@ WHOLE = Fit()
 class KvGroups:
     groups: tuple[int, ...]  # of each layer; 0: sees all tokens, or there is one group alone
     places: tuple[int, ...]  # of each layer within its group
-    window: int = 0  # of the layers of the other groups
+    declared: tuple[Group, ...] = ()  # what layers keep beside blocks of all tokens
+    counts: tuple[int, ...] = ()  # groups of each of these
     parts: tuple[int, ...] = ()  # of each layer within its place; none: 0
     fit: Fit = WHOLE
 
-    @property
-    def num_others(self) -> int:
-        """Groups beside the first."""
-        return max(self.groups, default=0)
-
-    @property
-    def declared(self) -> tuple[Group, ...]:
-        """What layers keep beside blocks of all tokens."""
-        num_pages = self.num_others * self.fit.pages_a_block
-        return (Group("window", num_pages, self.window),) if num_pages else ()
-
     def beside(self, max_model_len: int) -> tuple[Group, ...]:
-        """The same, where requests have so many tokens."""
-        return self.declared if self.window < max_model_len else ()  # else nothing is ever behind a window
+        """The same as declared, where requests have so many tokens."""
+        is_needed = any(group.kind != "window" or group.reach < max_model_len for group in self.declared)
+        return self.declared if is_needed else ()  # else nothing is ever behind a window
 
     @property
     def num_places(self) -> int:
@@ -63,40 +83,61 @@ class KvGroups:
         return max(self.places, default=-1) + 1
 
 
-def kv_groups(config: ModelConfig, can_group: bool = True) -> KvGroups:
-    """One group, in which every layer keeps all tokens, unless some layers have a window and others have none, all
-    with the same window and rows that fit; and where transformers runs the model."""
+def kv_groups(config: ModelConfig, can_group: bool = True, sizes: Sizes = DEFAULT_SIZES) -> KvGroups:
+    """One group, in which every layer keeps all tokens, unless some layers have a window or a state and others have
+    none, all with the same window and rows that fit; and where transformers runs the model."""
     mixers = [layer.mixer for layer in config.layers]
     own = [mixer for mixer in mixers if mixer.has_own_rows]
-    windows, window = {mixer.reach for mixer in own}, max((mixer.reach for mixer in own), default=0)
-    fit = _fit(own) if can_group and config.fallback is None and window and windows == {0, window} else None
-    num_full = sum(not mixer.reach for mixer in own) if fit else len(own)
-    size = num_full * fit.layers_a_place if fit else num_full  # layers of a group with a window
+    full = [mixer for mixer in own if not mixer.fixed and not mixer.reach]
+    fixed = [mixer.fixed for mixer in own if mixer.fixed]
+    if fixed and not full:
+        raise InvalidConfig(f"{config.architecture}: no layer keeps all tokens, which is not supported")
+    local = [mixer for mixer in own if mixer.reach]
+    can_group = can_group and config.fallback is None and bool(full) and len({mixer.reach for mixer in local}) == 1
+    fit = _fit(full, local) if can_group else None
+    kinds = [2 if mixer.fixed else int(mixer.reach > 0 and fit is not None) for mixer in own]
+    num_full, each = kinds.count(0), (fit or WHOLE).layers_a_place
+    per_place = (1, each, 1)
+    sizes_of_groups = [num_full * count for count in per_place]
+    counts = [0, *(-(-kinds.count(kind) // sizes_of_groups[kind]) for kind in (1, 2))]  # groups beside the first
+    firsts, seen = (0, 1, 1 + counts[1]), [0, 0, 0]
     found: list[tuple[int, int, int]] = []  # group, place and part of each layer
-    counts = [0, 0]  # layers with own rows so far, without a window and with; all of them where there is one group
-    last: dict[int, tuple[int, int, int]] = {}  # of the last of them, by its reach
+    last: dict[int, tuple[int, int, int]] = {}  # of the last layer with rows of its own, by reach
+    coming = iter(kinds)
     for mixer in mixers:
         if mixer.has_own_rows:
-            has_window = fit is not None and mixer.reach > 0
-            group, index = divmod(counts[has_window], size if has_window else num_full)
-            per_place = fit.layers_a_place if fit is not None and has_window else 1
-            last[mixer.reach] = (1 + group) * has_window, index // per_place, index % per_place
-            counts[has_window] += 1
-        found.append(last[mixer.reach])
+            kind = next(coming)
+            group, index = divmod(seen[kind], sizes_of_groups[kind])
+            found.append((firsts[kind] + group, *divmod(index, per_place[kind])))
+            seen[kind] += 1
+            if not mixer.fixed:
+                last[mixer.reach] = found[-1]
+        else:
+            found.append(last[mixer.reach])
     groups, places, parts = (tuple(each[i] for each in found) for i in range(3))
-    return KvGroups(groups, places, window, parts, fit) if fit else KvGroups(groups, places)
+    declared = [Group("window", counts[1] * fit.pages_a_block, local[0].reach)] if fit else []
+    if fixed:
+        declared.append(_fixed_group(fixed, counts[2], min(map(sizes.page, full)), sizes))
+    return KvGroups(groups, places, tuple(declared), tuple(filter(None, counts)), parts, fit or WHOLE)
 
 
-def _fit(mixers: list[MixerSpec]) -> Fit | None:
+def _fit(full: list[MixerSpec], local: list[MixerSpec]) -> Fit | None:
     """None: what layers with a window keep does not fit pages of the others."""
-    kept = {has_window: {mixer.rows for mixer in mixers if (mixer.reach > 0) == has_window} for has_window in (0, 1)}
-    if any(len(rows) > 1 for rows in kept.values()):
+    kept, narrow_kept = {mixer.rows for mixer in full}, {mixer.rows for mixer in local}
+    if len(kept) != 1 or len(narrow_kept) != 1:
         return None
-    (full,), (local,) = kept.values()
-    pairs = {(prod(one), prod(other)) for one, other in zip(full, local, strict=False)}
-    if len(full) != len(local) or len(pairs) != 1:
+    (rows,), (own,) = kept, narrow_kept
+    pairs = {(prod(one), prod(other)) for one, other in zip(rows, own, strict=False)}
+    if len(rows) != len(own) or len(pairs) != 1:
         return None
     ((wide, narrow),) = pairs
     if wide % narrow == 0:
         return Fit(layers_a_place=wide // narrow)
     return Fit(pages_a_block=narrow // wide) if narrow % wide == 0 else None
+
+
+def _fixed_group(fixed: list[Fixed], count: int, page: int, sizes: Sizes) -> Group:
+    """page: bytes of the smallest."""
+    num_state, num_tile = (max(-(-size(each) // page) for each in fixed) for size in (sizes.state, sizes.tile))
+    reach = max(1, CHECKPOINT_REACH // sizes.block_size) * sizes.block_size
+    return Group("fixed", count * num_state, reach, count * num_tile)

@@ -27,12 +27,26 @@ class HeadOrder(NamedTuple):
         return [*first, *still[:middle], *second, *still[middle:]]
 
 
+class SectionOrder(NamedTuple):
+    """Rows that are stored group by group, each with a piece of every section, which ours has one after the other.
+
+    stored  q0 gate0 q1 gate1 ...        ours  q0 q1 ... gate0 gate1 ...
+    """
+
+    num_groups: int
+    sizes: tuple[int, ...]  # rows of a group in each section
+    first: HeadOrder | None = None  # of the first section
+
+
+Order = HeadOrder | SectionOrder
+
+
 class Part(NamedTuple):
     """A tensor of a file."""
 
     name: str
     shape: tuple[int, ...]
-    order: HeadOrder | None = None  # None: rows are in order
+    order: Order | None = None  # None: rows are in order
     offset: float = 0.0  # what the stored numbers lack; 0 except for norms
     # Of experts that are in one tensor:
     is_transposed: bool = False  # each expert's columns are stored as rows
@@ -48,6 +62,7 @@ class Matrix(NamedTuple):
 
     parts: tuple[Part, ...]
     bias: tuple[Part, ...] = ()
+    is_exact: bool = False  # small, and never rounded to fewer bits
 
 
 class MixerTensors(NamedTuple):

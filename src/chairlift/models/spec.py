@@ -33,6 +33,7 @@ class ExpertsSpec:
     num_groups: int = 1  # of neighbours, among which those with the largest sum of two scores are chosen first
     num_chosen_groups: int = 1
     shared_width: int = 0  # of the feed-forward that every token takes beside; 0: there is none
+    has_shared_gate: bool = False  # what that gives is multiplied by the sigmoid of one number more
     has_router_bias: bool = False
     has_bias: bool = False  # of each expert's matrices
     has_factors: bool = False  # each expert's weight is multiplied by a number of its own
@@ -108,11 +109,12 @@ class Names:
     # Of experts; {} stands for the expert's number where each has tensors of its own.
     expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
     expert_down: str = "mlp.experts.{}.down_proj"
-    # rows: [out, in], called as other matrices; stacked: [experts, out, in]; columns: [experts, in, out], gate and up
-    # take turns; mxfp4: [experts, out, in], gate and up take turns
+    # rows: [out, in], called as other matrices; columns: [experts, in, out], gate and up take turns; mxfp4:
+    # [experts, out, in], gate and up take turns
     expert_form: str = "rows"
     shared_gate_up: tuple[str, ...] = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")
     shared_down: str = "mlp.shared_experts.down_proj"
+    shared_gate: str = "mlp.shared_expert_gate"
     before_attention: str = "input_layernorm"
     after_attention: str = ""
     before_feed_forward: str = "post_attention_layernorm"
@@ -191,6 +193,7 @@ class ModelConfig:
     has_centred_norms: bool = False  # LayerNorm in place of RMSNorm, but for those of heads
     has_norm_biases: bool = False  # of all but those of heads
     num_further_layers: int = 0  # in the files behind these, which guess further tokens and are not read
+    further: tuple[str, ...] = ()  # beginnings of names of others that do so
     towers: tuple[str, ...] = ()  # beginnings of names in the files that are of images, and not read
     embedding_factor: float = 1.0
     token_width: int = 0  # of what each token brings to each layer beside the residual; 0: nothing

@@ -24,6 +24,7 @@ class ExpertTensors(NamedTuple):
     down: Matrix
     factors: Part | None  # [experts]
     norms: dict[str, Part]  # of the router, and by their names in `Names`; none: they are the layer's
+    shared_gate: Matrix | None = None  # [1, hidden]
 
 
 class TokenTensors(NamedTuple):
@@ -55,8 +56,9 @@ class LayerTensors(NamedTuple):
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
-        experts = () if self.experts is None else (self.experts.router, self.experts.gate_up, self.experts.down)
-        return *self.by_role.values(), *experts
+        own = self.experts
+        experts = () if own is None else (own.router, own.gate_up, own.down, own.shared_gate)
+        return *self.by_role.values(), *(matrix for matrix in experts if matrix is not None)
 
 
 class EndTensors(NamedTuple):
@@ -112,7 +114,7 @@ def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
 
 
 def _experts(prefix: str, names: Names, mixture: ExpertsSpec, width: int, hidden: int) -> ExpertTensors:
-    make = {"rows": _of_each, "stacked": _stacked, "columns": _in_columns, "mxfp4": _in_mxfp4}[names.expert_form]
+    make = {"rows": _of_each, "columns": _in_columns, "mxfp4": _in_mxfp4}[names.expert_form]
     correction = Part(f"{prefix}{names.correction}", (mixture.count,)) if mixture.has_correction else None
     return ExpertTensors(
         router=stacked(prefix, (names.router,), (mixture.count,), hidden, mixture.has_router_bias),
@@ -121,6 +123,7 @@ def _experts(prefix: str, names: Names, mixture: ExpertsSpec, width: int, hidden
         down=make(prefix, (names.expert_down,), mixture, hidden, width),
         factors=Part(f"{prefix}{names.expert_factors}", (mixture.count,)) if mixture.has_factors else None,
         norms=_expert_norms(prefix, names, hidden) if mixture.has_norms else {},
+        shared_gate=stacked(prefix, (names.shared_gate,), (1,), hidden) if mixture.has_shared_gate else None,
     )
 
 
@@ -144,14 +147,6 @@ def _of_each(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: in
     return Matrix(
         tuple(Part(f"{name}.weight", (*count, rows, columns)) for name, count in owners),
         tuple(Part(f"{name}.bias", (*count, rows)) for name, count in owners) if mixture.has_bias else (),
-    )
-
-
-def _stacked(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
-    rows //= len(names)
-    return Matrix(
-        tuple(Part(f"{prefix}{name}", (mixture.count, rows, columns)) for name in names),
-        tuple(Part(f"{prefix}{name}_bias", (mixture.count, rows)) for name in names) if mixture.has_bias else (),
     )
 
 

@@ -14,6 +14,7 @@ import torch
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.models.spec import ModelConfig
 from chairlift.runner.adapters.model import AdaptedModel, HostSlots, adapted
 from chairlift.runner.adapters.store import AdapterStore
@@ -47,6 +48,8 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
         )
     fast = fastest(device)
     why_not = "" if all(_can_do(fast, dtype, head_dim) for head_dim in head_dims) else "do not do this"
+    if fast == "triton" and config is not None and (lacking := _lacking(config)):
+        why_not = f"have none for {lacking}"
     why_not = why_not or why_missing(fast)
     if name == "auto":
         return "torch" if why_not else fast
@@ -56,6 +59,12 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
         what = f"{hardware.dtype_name(dtype)} on {device.type} with heads of {', '.join(map(str, head_dims))}"
         raise InvalidConfig(f"kernels {name}: they {why_not} ({what}); use --kernels torch")
     return name
+
+
+def _lacking(config: ModelConfig) -> str:
+    """What Triton's kernels do not compute of a model; empty: nothing."""
+    others = [mixer.name for mixer in config.mixers if not isinstance(mixer, AttentionSpec)]
+    return others[0] if others else "attention with gates" if any(a.has_gate for a in config.attentions) else ""
 
 
 def fastest(device: torch.device) -> str:

@@ -27,7 +27,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import BlockId
 from chairlift.core.memory.pages import Kind, pages_of
 from chairlift.core.plan import BlockCopy
-from chairlift.models.kv_groups import WHOLE, Fit, KvGroups, kv_groups
+from chairlift.models.kv_groups import WHOLE, Fit, KvGroups, Sizes, kv_groups
 from chairlift.models.mixers.mixer import Rows
 from chairlift.models.spec import ModelConfig
 from chairlift.runner.machine.to_device import to_device
@@ -69,6 +69,7 @@ class Cache(Protocol):
 
     block_size: int
     kinds: Sequence[Kind]  # of layers that do not keep all tokens, with tables of their own
+    num_groups: Sequence[int]  # of layers of each kind
     fit: Fit  # of these layers' rows to pages
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:
@@ -88,6 +89,11 @@ def num_kv_tensors(config: ModelConfig, groups: KvGroups) -> int:
     return sum(map(len, _rows(config, groups)))
 
 
+def sizes_of(block_size: int, dtype: torch.dtype, kv_dtype: torch.dtype) -> Sizes:
+    wide = torch.promote_types(dtype, torch.float32)
+    return Sizes(block_size, kv_dtype.itemsize, _beside(kv_dtype) * kv_dtype.itemsize, dtype.itemsize, wide.itemsize)
+
+
 def _rows(config: ModelConfig, groups: KvGroups) -> list[tuple[Rows, ...]]:
     """Of each place: of the layer there that keeps all tokens, or where there is one group."""
     layers = zip(groups.groups, groups.places, config.layers, strict=True)
@@ -96,7 +102,12 @@ def _rows(config: ModelConfig, groups: KvGroups) -> list[tuple[Rows, ...]]:
 
 
 def _width(head_dim: int, dtype: torch.dtype) -> int:
-    return head_dim + (_SCALE_BYTES if dtype is torch.int8 else 0)
+    return head_dim + _beside(dtype)
+
+
+def _beside(dtype: torch.dtype) -> int:
+    """Numbers of a head beside its own."""
+    return _SCALE_BYTES if dtype is torch.int8 else 0
 
 
 class KvCache:
@@ -115,6 +126,7 @@ class KvCache:
         self.block_size = block_size
         self.groups, self.fit = groups.groups, groups.fit  # groups: of each layer
         self.kinds = pages_of(block_size, 1, groups.declared).kinds
+        self.num_groups: Sequence[int] = groups.counts
         places = [
             tuple(
                 _zeros((num_blocks, row.num_heads, block_size, _width(row.width, dtype)), dtype, device) for row in rows
@@ -126,6 +138,9 @@ class KvCache:
         parts = groups.parts or (0,) * config.num_layers
         for layer, group, place, part in zip(config.layers, groups.groups, groups.places, parts, strict=True):
             rows, fit = layer.mixer.rows, groups.fit if group else WHOLE
+            if layer.mixer.fixed:
+                self.state.append(places[place])
+                continue
             key = rows, fit, place, part
             if key not in made:
                 made[key] = tuple(_as_layer(*pair, fit, part) for pair in zip(places[place], rows, strict=True))

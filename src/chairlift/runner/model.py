@@ -21,6 +21,7 @@ from chairlift.models.spec import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import Cache, KvCache
 from chairlift.runner.mixers.mixer import Mixer
 from chairlift.runner.ops import Attention, Batch, ExpertNorms, Experts, Norm, Ops, Weight
+from chairlift.runner.row_exact import sigmoid
 
 OnLayer = Callable[[], None]  # called before each layer
 
@@ -113,6 +114,8 @@ class Layer:
             activate = ops.gated if spec.has_gate else ops.activated
             y = self.down.linear(activate(self.gate_up, x, spec.activation))
         if self.experts is not None:
+            if y is not None and self.experts.shared_gate is not None:
+                y = y * sigmoid(self.experts.shared_gate.linear(x))
             norms = self.experts.norms
             y = ops.experts(x, self.experts, y) if norms is None else self._apart(ops, self.experts, norms, residual, y)
         assert y is not None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, dtype
@@ -10,8 +10,16 @@ from torch import Tensor, dtype
 from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.models.spec import ExpertsSpec, FeedForwardSpec
 from chairlift.runner.mixers.mixer import State
+from chairlift.runner.row_exact import sigmoid
 from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.source import Stored
+
+
+class StateWrite(NamedTuple):
+    """A state that a layer is to write to further pages when its tokens pass there."""
+
+    position: int  # tokens that it follows
+    pages: Tensor  # int64, of the layer's group
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +35,12 @@ class Batch:
     num_decodes: int
     max_context: int
     logit_rows: Tensor | None  # int [S]: rows whose logits are wanted; None: all, in order
-    # The same step as groups of layers with a window see it, with slots and tables of their own: what lies behind the
-    # window is not to be read.
+    # The same step as groups of layers see it that do not keep all tokens, with tables of their own. With a window,
+    # what lies behind it is not to be read. With a state, tables are [R, 2, pages]: of each half the pages of a tile's
+    # rows, then those of the state before it.
     views: "tuple[Batch, ...]" = field(default=(), kw_only=True)
+    state_writes: Mapping[int, Sequence[StateWrite]] = field(default_factory=dict, kw_only=True)  # of such a view
+    num_tile_pages: int = field(default=0, kw_only=True)  # of a half, its first
     # int64 [T]: the slot of each row's adapter, -1: none; None: no row has one, or the operations know them otherwise
     adapters: Tensor | None = field(default=None, kw_only=True)
 
@@ -81,21 +92,29 @@ class Attention:
         """As a `Mixer`."""
         keys, values = state
         qkv = weights["qkv"].linear(x)
-        return ops.attend(self._with_values(ops, qkv) if self.changes_values else qkv, self, keys, values, batch)
+        if self.is_attended_whole:
+            return ops.attend(qkv, self, keys, values, batch)
+        width = self.spec.num_outputs
+        queries, others = qkv.split((width, qkv.shape[1] - width), dim=1)
+        gates, others = others.tensor_split((width * self.spec.has_gate,), dim=1)
+        out = ops.attend(torch.cat((queries, *self._keys_and_values(ops, others)), dim=1), self, keys, values, batch)
+        return out * sigmoid(gates) if self.spec.has_gate else out
 
     @property
-    def changes_values(self) -> bool:
-        """Values are not what the matrix gives."""
-        return self.spec.has_own_rows and (self.v_norm is not None or self.spec.has_keys_as_values)
+    def is_attended_whole(self) -> bool:
+        """What the matrix gives is queries, keys and values."""
+        has_values = self.v_norm is None and not self.spec.has_keys_as_values
+        return not self.spec.has_gate and (has_values or not self.spec.has_own_rows)
 
-    def _with_values(self, ops: "Ops", qkv: Tensor) -> Tensor:
-        """Queries, keys and values."""
+    def _keys_and_values(self, ops: "Ops", given: Tensor) -> tuple[Tensor, ...]:
         spec = self.spec
+        if not spec.has_own_rows:
+            return ()
         width = spec.num_kv_heads * spec.head_dim
-        values = qkv[:, -width:]  # the keys, where these are the values too
+        values = given[:, -width:]  # the keys, where these are the values too
         if self.v_norm is not None:
-            values = ops.norm(values.reshape(-1, spec.head_dim).contiguous(), self.v_norm).view(len(qkv), width)
-        return torch.cat((qkv[:, : spec.num_outputs + width], values), dim=1)
+            values = ops.norm(values.reshape(-1, spec.head_dim).contiguous(), self.v_norm).view(len(given), width)
+        return given[:, :width], values
 
 
 class ExpertWeight(Protocol):
@@ -149,6 +168,7 @@ class Experts:
     down: ExpertWeight  # [E, F] each
     factors: Tensor | None = None  # float32 [X]
     norms: ExpertNorms | None = None
+    shared_gate: Weight | None = None  # [1, E]
 
     @property
     def rule(self) -> ExpertsSpec:

@@ -13,8 +13,9 @@ from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.lab.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
 from chairlift.lab.verify.output import Outputs, SampleKey
+from chairlift.models.kv_groups import kv_groups
 from chairlift.models.spec import ModelConfig
-from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.kv_cache import KvCache, sizes_of
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps
@@ -28,6 +29,7 @@ LIMITS = Limits(
     vocab_size=301, max_model_len=400, block_size=8, num_blocks=240, max_running=9, max_step_tokens=256
 )  # fmt: skip
 _NUM_HOST_BLOCKS = 240
+_REACH = 24  # tokens between two states that are kept
 
 
 def why_missing(ops: str) -> str:
@@ -42,7 +44,15 @@ class ExactModel:
     def __init__(self, config: ModelConfig, dtype: torch.dtype, ops: Ops) -> None:
         cpu = torch.device("cpu")
         model = build_model(config, ops, DummyTensors(config), dtype, cpu, config.max_model_len)
-        cache = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, dtype, cpu, _NUM_HOST_BLOCKS)
+        groups = kv_groups(
+            config, can_group=any(mixer.fixed for mixer in config.mixers), sizes=sizes_of(8, dtype, dtype)
+        )
+        own = tuple(group._replace(reach=_REACH) if group.kind == "fixed" else group for group in groups.declared)
+        groups = replace(groups, declared=own)
+        self._limits = replace(LIMITS, groups=own, num_blocks=LIMITS.num_blocks * (8 if own else 1))
+        cache = KvCache(
+            config, self._limits.num_blocks, LIMITS.block_size, dtype, cpu, _NUM_HOST_BLOCKS, groups
+        )  # fmt: skip
         self._runner = TorchRunner(model, cache, cpu)
 
     def make(self, world: World) -> Runner:
@@ -59,11 +69,14 @@ class ExactModel:
         first: Sequence[ScriptedRequest] = (), policy: str = "fcfs", prefill: str = "mixed",
         preemption: str = "recompute", prefix_cache: bool = True, **limits: int,
     ) -> WorldResult:  # fmt: skip
-        """first: what the same engine has run before, for a cache that is warm."""
+        """first: what the same engine has run before, for a cache that is warm. num_blocks: beside those of states."""
+        if "num_blocks" in limits:
+            limits["num_blocks"] += 3 * self._limits.pages.beside(1)
         host = 0 if preemption == "recompute" else _NUM_HOST_BLOCKS
         world = World(
-            replace(LIMITS, **limits), self, depth=depth, policy=make_policy(policy), prefill=make_prefill(prefill),
-            preemption=Preemption(mode=preemption, num_host_blocks=host), has_prefix_index=prefix_cache,
+            replace(self._limits, **limits), self, depth=depth, policy=make_policy(policy),
+            prefill=make_prefill(prefill), preemption=Preemption(mode=preemption, num_host_blocks=host),
+            has_prefix_index=prefix_cache,
         )  # fmt: skip
         if first:
             drive(world.engine, self._runner, first, {})

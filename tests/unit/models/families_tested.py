@@ -15,14 +15,18 @@ from fakes.family_configs import CONFIGS
 from gpu import test_torch_runner_cuda
 from unit.runner import test_model
 from unit.runner.fallback import families, test_twins
+from unit.runner.mixers import test_hybrids
 from unit.runner.ranks import test_spread
-from unit.runner.twins import FAMILIES as TWINS
+from unit.runner.twins import ALL as TWINS
 from unit.runner.weights import test_ckpt, test_gguf, test_gguf_families, test_gguf_gemma, test_gguf_mixtures
 
 PATH = Path(__file__).parents[3] / "src/chairlift/models/families/tested.py"
 # By what is shown: tests whose parameter `family` names twins.
 _BY_TWIN: dict[str, tuple[Callable[..., None], ...]] = {
-    "twin": (test_model.test_in_float64_all_logits_equal_those_of_transformers,),
+    "twin": (
+        test_model.test_in_float64_all_logits_equal_those_of_transformers,
+        test_hybrids.test_prompts_cut_anywhere_and_decodes_give_the_logits_of_transformers,
+    ),
     "gguf": (
         test_gguf.test_a_twin_written_as_gguf_is_the_same_model,
         test_gguf_families.test_a_file_of_each_family_is_the_model_of_transformers,

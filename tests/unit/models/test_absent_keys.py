@@ -11,10 +11,10 @@ import transformers
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.files.hf import load_values
 from chairlift.models.spec import ModelConfig
-from unit.runner.twins import FAMILIES, SHAPE
+from unit.runner.twins import ALL, SHAPE
 
 # One of each class.
-TWINS = {kind: {**SHAPE, **own} for kind, own in FAMILIES.values()}
+TWINS = {kind: {**SHAPE, **own} for kind, own in ALL.values()}
 # transformers has the class's number in place of the one that the map of the rotation says.
 IGNORED = {("Phi3", "original_max_position_embeddings")}
 

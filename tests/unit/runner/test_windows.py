@@ -96,7 +96,7 @@ def test_wider_and_narrower_rows_fill_pages_of_as_many_bytes() -> None:
 @pytest.mark.parametrize("kinds", ["FFF", "www", "F"])
 def test_layers_that_are_all_alike_are_one_group(kinds: str) -> None:
     groups = kv_groups(windowed(kinds))
-    assert groups.num_others == groups.window == 0
+    assert groups.declared == ()
     assert groups.places == tuple(range(len(kinds)))
 
 

@@ -148,6 +148,22 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     }),
 }  # fmt: skip
+DELTA_NET: dict[str, Any] = {
+    "head_dim": 16, "num_hidden_layers": 5, "pad_token_id": 0,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention", "full_attention"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+}  # fmt: skip
+EXPERTS: dict[str, Any] = {
+    "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 20,
+}  # fmt: skip
+# Those with states, whose steps are made by `hybrids.py`.
+HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3.5": ("Qwen3_5Text", DELTA_NET),
+    "qwen3.5-moe": ("Qwen3_5MoeText", DELTA_NET | EXPERTS),
+    "qwen3-next": ("Qwen3Next", DELTA_NET | EXPERTS),
+}
+ALL = FAMILIES | HYBRIDS
 DENSE = [name for name, (_, own) in FAMILIES.items() if not any("experts" in key and own[key] for key in own)]
 
 
@@ -176,7 +192,7 @@ class Twin:
 
 
 def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
-    name, own = FAMILIES[family]
+    name, own = ALL[family]
     torch.manual_seed(7)
     config = getattr(transformers, f"{name}Config")(**{**SHAPE, **own, **changes})
     config._attn_implementation = "eager"  # others may leave a cap out
@@ -184,8 +200,8 @@ def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
     reference = getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")(config).eval()
     # Weights of the usual start are so small that every mistake in attention drowns; these make it matter.
     with torch.no_grad():
-        for parameter in reference.parameters():
-            parameter.copy_(torch.randn_like(parameter) * 0.25 + (1.0 if parameter.dim() == 1 else 0.0))
+        for at, parameter in reference.named_parameters():
+            parameter.copy_(_random(at, parameter))
         for name, buffer in reference.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(torch.randn_like(buffer) * 0.25)
@@ -193,6 +209,14 @@ def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
                 buffer.copy_(torch.rand_like(buffer) + 0.5)
     reference.save_pretrained(folder)
     return Twin(folder, reference, load_hf(folder))
+
+
+def _random(name: str, like: torch.Tensor) -> torch.Tensor:
+    if name.endswith("A_log"):  # decays from a token to hundreds
+        return torch.empty_like(like).uniform_(0.05, 8.0).log()
+    if name.endswith("dt_bias"):
+        return torch.randn_like(like) * 0.5 - 2.0
+    return torch.randn_like(like) * 0.25 + (1.0 if like.dim() == 1 else 0.0)
 
 
 class _Float64(TorchFunctionMode):

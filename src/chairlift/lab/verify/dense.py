@@ -14,8 +14,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from chairlift.lab.verify.delta_net import delta_net_of
 from chairlift.lab.verify.feed_forward import active, feed_forward_of, linear
 from chairlift.models.mixers.attention import RopeScaling, Rotation
+from chairlift.models.mixers.delta_net import DeltaNetSpec
 from chairlift.models.parts import Part
 from chairlift.models.spec import LayerSpec, ModelConfig
 from chairlift.models.tensors import LayerTensors, TokenTensors, end_tensors, layer_tensors
@@ -87,7 +89,6 @@ class _Layer:
     ) -> None:  # fmt: skip
         self._spec = spec
         self._max_len = max_len
-        self._qkv, self._output = linear(tensors.mixer.matrices["qkv"], read), linear(tensors.mixer.output, read)
         is_centred = config.has_centred_norms
         expert_norms = {
             role: _norm_of(part, None, config.rms_norm_eps, is_centred, read)
@@ -105,12 +106,17 @@ class _Layer:
             )
             for role, part in (tensors.norms | tensors.mixer.norms).items()
         }
+        self._mixer: Callable[[Tensor], Tensor] | None = None  # None: attention
+        if isinstance(spec.mixer, DeltaNetSpec):
+            self._mixer = delta_net_of(spec.mixer, tensors.mixer, self._norms["norm"], read)
+            return
+        self._qkv, self._output = linear(tensors.mixer.matrices["qkv"], read), linear(tensors.mixer.output, read)
 
     def through(self, x: Tensor, brought: Tensor | None, kept: Kept) -> Tensor:
         """x [T, E], brought [T, W] -> [T, E]"""
         same = self._norm("before_attention", x)
-        attention, feed_forward = partial(self._attention, kept), self._feed_forward
-        for name, branch in (("attention", lambda x, _: attention(x)), ("feed_forward", feed_forward)):
+        mix, feed_forward = self._mixer or partial(self._attention, kept), self._feed_forward
+        for name, branch in (("attention", lambda x, _: mix(x)), ("feed_forward", feed_forward)):
             y = branch(same if self._spec.is_parallel else self._norm(f"before_{name}", x), x)
             x = x + self._spec.residual_factor * self._norm(f"after_{name}", y)
         if brought is not None:
@@ -131,8 +137,9 @@ class _Layer:
 
     def _attention(self, kept: Kept, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
-        heads = self._qkv(x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
-        q, k = heads[: spec.num_heads], heads[spec.num_heads :][: spec.num_kv_heads]
+        heads = self._qkv(x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D], with gates [2H + 2K]
+        gates = heads[spec.num_heads :][: spec.num_heads * spec.has_gate]
+        q, k = heads[: spec.num_heads], heads[spec.num_heads + len(gates) :][: spec.num_kv_heads]
         v = heads[len(heads) - spec.num_kv_heads :]
         v = v / torch.sqrt((v * v).mean(dim=-1, keepdim=True) + self._eps) if spec.has_value_norm else v
         q = self._norm_heads("q_norm", q)
@@ -159,7 +166,8 @@ class _Layer:
             total = weights.sum(dim=1, keepdim=True)
             if self._sinks is not None:
                 total = total + torch.exp(self._sinks[head] - top)
-            outs.append((weights / total) @ v[head // group])
+            out = (weights / total) @ v[head // group]
+            outs.append(out / (1 + torch.exp(-gates[head])) if spec.has_gate else out)
         return self._output(torch.cat(outs, dim=1))
 
 

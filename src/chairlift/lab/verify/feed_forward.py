@@ -31,8 +31,14 @@ def feed_forward_of(
     added: list[Callable[[Tensor, Tensor], Tensor]] = []
     if tensors.gate_up is not None and tensors.down is not None:
         gate_up, down = linear(tensors.gate_up, read), linear(tensors.down, read)
-        after_shared = norms.get("after_shared", _same)
-        added.append(lambda x, _: after_shared(down(active(gate_up(x), spec.activation, spec.has_gate))))
+        gate = tensors.experts and tensors.experts.shared_gate
+        share, after_shared = linear(gate, read) if gate else None, norms.get("after_shared", _same)
+
+        def shared(x: Tensor, _: Tensor) -> Tensor:
+            given = down(active(gate_up(x), spec.activation, spec.has_gate))
+            return after_shared(given if share is None else given / (1.0 + torch.exp(-share(x))))
+
+        added.append(shared)
     if tensors.experts is not None:
         mixture = _Mixture(spec, tensors.experts, read)
         if norms:

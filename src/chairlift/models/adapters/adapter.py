@@ -18,7 +18,7 @@ from chairlift.models.adapters.header import ITEMSIZES, Header, StoredTensor, ad
 from chairlift.models.adapters.peft import PeftConfig, read_peft
 from chairlift.models.families.known import BY_ARCHITECTURE
 from chairlift.models.families.wrapped import text_name
-from chairlift.models.parts import HeadOrder
+from chairlift.models.parts import Order
 from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import GGUF_NAMES, layer_tensors
 
@@ -41,7 +41,7 @@ class Place(NamedTuple):
     role: str
     first: int  # row
     shape: tuple[int, ...]  # [out, in]
-    order: HeadOrder | None = None  # of the rows of B, as of the stored matrix; None: they are in order
+    order: Order | None = None  # of the rows of B, as of the stored matrix; None: they are in order
 
 
 class LowRankPart(NamedTuple):

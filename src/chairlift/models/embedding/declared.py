@@ -24,6 +24,11 @@ class EncoderLayerSpec:
     is_gated: bool = False  # down(activation(first half) * second half)
     has_attention_norm: bool = True  # where norms are before: one that the embedding's norm stands for is left out
 
+    @property
+    def mixer(self) -> AttentionSpec:
+        """As a decoder's layer has one."""
+        return self.attention
+
 
 ENCODER_ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "tanh", "silu")
 

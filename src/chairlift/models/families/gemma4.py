@@ -23,9 +23,8 @@ _NAMES = replace(
     shared_gate_up=HF_NAMES.gate_up,
     shared_down=HF_NAMES.down,
     router="router.proj",
-    expert_form="stacked",
-    expert_gate_up=("experts.gate_up_proj",),
-    expert_down="experts.down_proj",
+    expert_gate_up=("experts.{}.gate_proj", "experts.{}.up_proj"),
+    expert_down="experts.{}.down_proj",
 )
 _PATTERN = 6  # of each group of so many layers, the last has no window
 _LOCAL_THETA, _THETA, _SHARE = 1e4, 1e6, 0.25

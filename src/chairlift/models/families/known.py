@@ -15,6 +15,7 @@ from chairlift.models.families.mixtures.qwen_moe import QWEN3_MOE
 from chairlift.models.families.olmo import OLMO2, OLMO3
 from chairlift.models.families.phi import PHI3
 from chairlift.models.families.qwen import QWEN2, QWEN3
+from chairlift.models.families.qwen_hybrid import QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
 from chairlift.models.families.seed import SEED_OSS
 from chairlift.models.families.smollm import SMOLLM3
 from chairlift.models.families.starcoder import STARCODER2
@@ -22,6 +23,7 @@ from chairlift.models.families.starcoder import STARCODER2
 FAMILIES = (
     LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, GEMMA4, GEMMA4_UNIFIED, PHI3, GRANITE, GRANITE4, SMOLLM3, GLM4,
     OLMO2, OLMO3, EXAONE4, SEED_OSS, MINISTRAL3, COHERE2, STARCODER2, MIXTRAL, QWEN3_MOE, GLM4_MOE, GPT_OSS,
+    QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE,
 )  # fmt: skip
 BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}
 BY_MODEL_TYPE = {family.model_type: family for family in FAMILIES}

@@ -13,6 +13,7 @@ from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.families.rope import THETA, WHOLE, Turning, read_rotation
 from chairlift.models.mixers.attention import AttentionSpec, Rotation
+from chairlift.models.mixers.mixer import MixerSpec
 from chairlift.models.spec import FeedForwardSpec, LayerSpec, ModelConfig, SamplingDefaults
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"
@@ -83,14 +84,15 @@ def turned_if_windowed(attentions: Sequence[AttentionSpec]) -> tuple[AttentionSp
 
 
 def read_model(
-    config: Fields, attentions: Sequence[AttentionSpec], *, max_len: int | None = None, is_tied: bool = False,
+    config: Fields, mixers: Sequence[MixerSpec], *, max_len: int | None = None, is_tied: bool = False,
     activation: str = "silu", has_norm_after: bool = False, eps: float = 1e-6, eps_key: str = "rms_norm_eps",
+    width: int | None = None,
 ) -> ModelConfig:  # fmt: skip
-    """A declaration of layers with these attentions; a family replaces in it what differs. eps: of norms, where the
-    configuration does not say."""
+    """A declaration of layers with these mixers; a family replaces in it what differs. eps: of norms, and width: of the
+    feed-forward, where the configuration does not say."""
     refuse_true(config, "rope_interleaved")
     feed_forward = FeedForwardSpec(
-        width=config.size("intermediate_size"), activation=activation, has_bias=config.flag("mlp_bias", False)
+        width=config.size("intermediate_size", width), activation=activation, has_bias=config.flag("mlp_bias", False)
     )
     return ModelConfig(
         architecture="",  # `Family.model` sets it
@@ -98,8 +100,7 @@ def read_model(
         vocab_size=config.size("vocab_size"),
         max_model_len=config.size("max_position_embeddings", max_len),
         layers=tuple(
-            LayerSpec(mixer=attention, feed_forward=feed_forward, has_norm_after=has_norm_after)
-            for attention in attentions
+            LayerSpec(mixer=mixer, feed_forward=feed_forward, has_norm_after=has_norm_after) for mixer in mixers
         ),
         rms_norm_eps=config.positive(eps_key, eps),
         is_tied=config.flag("tie_word_embeddings", is_tied),

@@ -28,6 +28,9 @@ TESTED: dict[str, tuple[str, ...]] = {
     "Qwen3MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "Glm4MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "GptOssForCausalLM": ("twin", "exact", "gguf", "gpu"),
+    "Qwen3NextForCausalLM": ("twin", "exact"),
+    "Qwen3_5ForCausalLM": ("twin", "exact"),
+    "Qwen3_5MoeForCausalLM": ("twin", "exact"),
 }
 BY_TRANSFORMERS = (
     "apertus",

@@ -20,6 +20,8 @@ WRAPPERS: dict[str, dict[str, str]] = {
     "Qwen2VLForConditionalGeneration": {"qwen2_vl_text": _QWEN2, "qwen2_vl": _QWEN2},
     "Qwen2_5_VLForConditionalGeneration": {"qwen2_5_vl_text": _QWEN2, "qwen2_5_vl": _QWEN2},
     "Qwen3VLForConditionalGeneration": {"qwen3_vl_text": _QWEN3},
+    "Qwen3_5ForConditionalGeneration": {"qwen3_5_text": "qwen3_5_text"},
+    "Qwen3_5MoeForConditionalGeneration": {"qwen3_5_moe_text": "qwen3_5_moe_text"},
 }
 # What the smallest of a kind leave out of text_config.
 _DEFAULTS: dict[str, dict[str, Any]] = {

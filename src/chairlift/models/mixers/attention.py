@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chairlift.models.mixers.mixer import MixerSpec, Rows
-from chairlift.models.parts import HeadOrder, MixerTensors, Part, stacked
+from chairlift.models.parts import HeadOrder, Matrix, MixerTensors, Part, SectionOrder, stacked
 
 if TYPE_CHECKING:
     from chairlift.models.spec import Names
@@ -67,6 +67,7 @@ class AttentionSpec(MixerSpec):
     has_value_norm: bool = False  # of each head of values, without weights
     has_keys_as_values: bool = False  # as they are before their norm and rotation; their matrix is there once
     has_own_rows: bool = True  # False: only queries are its own
+    has_gate: bool = False  # what each head gives is multiplied by the sigmoid of as many numbers more
     growth: QueryGrowth | None = None
 
     @property
@@ -84,8 +85,8 @@ class AttentionSpec(MixerSpec):
 
     @property
     def _heads(self) -> tuple[int, ...]:
-        """That its matrix gives: queries, then keys, then values."""
-        counts = self.num_heads, self.num_kv_heads, self.num_kv_heads
+        """That its matrix gives: queries, with gates if there are, then keys, then values."""
+        counts = (1 + self.has_gate) * self.num_heads, self.num_kv_heads, self.num_kv_heads
         return counts[: 1 if not self.has_own_rows else 2 if self.has_keys_as_values else len(_ROWS)]
 
     @property
@@ -108,13 +109,24 @@ class AttentionSpec(MixerSpec):
         order, count = self._order(names), len(self._heads)
         assert order is None or count == len(_ROWS), "the last rows are values, which are stored in order"
         rows = tuple(heads * self.head_dim for heads in self._heads)
+        qkv = stacked(prefix, names.qkv[:count], rows, hidden, self.has_bias, order)
         return MixerTensors(
-            matrices={"qkv": stacked(prefix, names.qkv[:count], rows, hidden, self.has_bias, order)},
+            matrices={"qkv": self._with_gates(qkv, order) if self.has_gate else qkv},
             output=stacked(prefix, (names.output,), (hidden,), self.num_outputs, self.has_output_bias),
             norms=self._qk_norms(names, prefix, order),
             further={"sinks": Part(f"{prefix}{names.sinks}", (self.num_heads,))} if self.has_sinks else {},
             unread=() if self.has_own_rows else tuple(f"{prefix}{name}." for name in (*names.qkv[1:], names.k_norm)),
         )
+
+    def _with_gates(self, qkv: Matrix, order: HeadOrder | None) -> Matrix:
+        """Each head's gate is stored behind its queries."""
+        first = order and order._replace(num_heads=self.num_heads)
+        own = SectionOrder(self.num_heads, (self.head_dim, self.head_dim), first)
+        parts, bias = (
+            tuple(part._replace(order=own) if index == 0 else part for index, part in enumerate(parts))
+            for parts in (qkv.parts, qkv.bias)
+        )
+        return Matrix(parts, bias)
 
     def _order(self, names: "Names") -> HeadOrder | None:
         """Of one head of queries or keys."""

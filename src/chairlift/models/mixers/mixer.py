@@ -21,6 +21,14 @@ class Rows(NamedTuple):
     width: int  # numbers of a head
 
 
+class Fixed(NamedTuple):
+    """What it keeps of a request that does not grow: a state after every tile of tokens, and what came in since."""
+
+    wide: int  # numbers of a state in float32 at least
+    narrow: int  # and in the model's type
+    row: int  # numbers of a token of the tile that is not whole yet, in the model's type
+
+
 class MixerSpec(ABC):
     __slots__ = ()
 
@@ -40,9 +48,14 @@ class MixerSpec(ABC):
         """Numbers of a token that the output's matrix takes."""
 
     @property
-    @abstractmethod
     def rows(self) -> tuple[Rows, ...]:
         """What it keeps of each token, a tensor each."""
+        return ()
+
+    @property
+    def fixed(self) -> Fixed | None:
+        """What it keeps in their place; None: nothing."""
+        return None
 
     @property
     def reach(self) -> int:

@@ -93,6 +93,10 @@ def _refuse(settings: Settings, config: ModelConfig) -> None:
         raise InvalidConfig(f"device {settings.device}: vectors and scores are made on cpu or cuda; use one of these")
     if settings.load_format == "dummy" and config.layers == ():
         raise InvalidConfig("load_format dummy: not for an encoder; leave --load-format out")
+    if states := [mixer.name for mixer in config.mixers if mixer.fixed]:
+        raise InvalidConfig(
+            f"task: {config.architecture} has layers of {states[0]}, which make no vectors or scores yet"
+        )
 
 
 def _kernels(settings: Settings, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> str:

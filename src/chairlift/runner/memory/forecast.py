@@ -17,7 +17,7 @@ from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import num_parameters
 from chairlift.runner.cuda.adapters.layout import slot_numbers
 from chairlift.runner.kernels import pick_kernels, pick_kv_dtype
-from chairlift.runner.kv_cache import kv_bytes_per_block, num_kv_tensors
+from chairlift.runner.kv_cache import kv_bytes_per_block, num_kv_tensors, sizes_of
 from chairlift.runner.machine import hardware
 from chairlift.runner.machine.devices import DeviceSpec
 from chairlift.runner.memory.budget import Budget, check_weights, gib
@@ -61,11 +61,12 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     dtype = hardware.resolve_dtype(settings.dtype, where, stored, device.capability >= _BF16)
     if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
         raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
-    limits = limits_without_pool(settings, config, where, memory=device.total)
-    groups = kv_groups(config, bool(limits.groups))
     fast = pick_kernels(settings.kernels, where, dtype, config) if device.kind == "cpu" else "triton"
     is_fp8 = settings.kv_dtype == "fp8"
     kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
+    sizes = sizes_of(settings.block_size, dtype, kv_dtype)
+    limits = limits_without_pool(settings, config, where, memory=device.total, sizes=sizes)
+    groups = kv_groups(config, bool(limits.groups), sizes)
     quantize = pick_quantize(settings.quantize, settings.dtype, fast, config)
     weights = parameter_bytes = kept_bytes(config, quantize, dtype.itemsize)
     own = config.mixers if config.fallback is None else ()

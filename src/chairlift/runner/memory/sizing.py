@@ -9,7 +9,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.moving import host_blocks_of, host_blocks_to_move
-from chairlift.models.kv_groups import kv_groups
+from chairlift.models.kv_groups import DEFAULT_SIZES, Sizes, kv_groups
 from chairlift.models.source import Source
 from chairlift.models.spec import ModelConfig
 from chairlift.runner.machine import hardware
@@ -25,13 +25,14 @@ _MAX_STEP_TOKENS = defaultdict(lambda: 512, cuda=4096)
 
 
 def limits_without_pool(
-    settings: Settings, config: ModelConfig, device: torch.device, can_group: bool = True, memory: int | None = None
-) -> Limits:
+    settings: Settings, config: ModelConfig, device: torch.device, can_group: bool = True, memory: int | None = None,
+    sizes: Sizes = DEFAULT_SIZES,
+) -> Limits:  # fmt: skip
     """The limits that do not depend on the memory left by a model; the pool is a single block. can_group: the runner
-    can release what lies behind windows. memory: of a GPU that is elsewhere."""
+    can release what lies behind windows. memory: of a GPU that is elsewhere. sizes: of numbers, for states."""
     max_running = settings.max_running or _max_running(settings, device, memory)
     max_model_len = _max_model_len(settings, config)
-    groups = kv_groups(config, can_group)
+    groups = kv_groups(config, can_group, sizes)
     if settings.block_size % groups.fit.pages_a_block:
         raise InvalidConfig(
             f"block_size {settings.block_size}: {config.architecture} divides a block among {groups.fit.pages_a_block} "
@@ -115,7 +116,7 @@ def _within_pool(limits: Limits, settings: Settings) -> Limits:
     if limits.max_pool_tokens == 0:
         raise InvalidConfig(
             f"num_blocks {limits.num_blocks} hold no token: of this model one takes "
-            f"{limits.pages.per_block} blocks; raise --num-blocks, --kv-memory or, on a GPU, --memory"
+            f"{limits.pages.num_in_prompt(1)} blocks; raise --num-blocks, --kv-memory or, on a GPU, --memory"
         )
     if settings.max_model_len is not None and not settings.compat.can_clip_max_model_len:
         raise InvalidConfig(

@@ -28,6 +28,7 @@ class MindSporeCache:
         self.block_size = block_size
         self.kinds: Sequence[Kind] = ()  # every layer keeps all tokens
         self.fit = WHOLE
+        self.num_groups: Sequence[int] = ()
         self.keys = [_zeros(shape, dtype) for shape in shapes]
         self.values = [_zeros(shape, dtype) for shape in shapes]
         sizes = [shape[0] // num_blocks for shape in shapes] * 2  # rows of a block

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from chairlift.models.mixers.attention import AttentionSpec, Rotation
+from chairlift.models.mixers.delta_net import DeltaNetSpec
 from chairlift.models.mixers.mixer import MixerSpec
 from chairlift.models.parts import MixerTensors, Part
+from chairlift.runner.mixers.delta_net import DeltaNet
 from chairlift.runner.mixers.mixer import Mixer
+from chairlift.runner.mixers.tiles import Tiles
 from chairlift.runner.ops import Attention, Norm
 from chairlift.runner.rope import query_factors
 
@@ -57,4 +60,15 @@ def _attention(spec: AttentionSpec, tensors: MixerTensors, reads: Reads) -> Atte
     )  # fmt: skip
 
 
-_LOADERS: dict[type[MixerSpec], Callable[[Any, MixerTensors, Reads], Mixer]] = {AttentionSpec: _attention}
+def _delta_net(spec: DeltaNetSpec, tensors: MixerTensors, reads: Reads) -> DeltaNet:
+    taps, decay, bias = (reads.tensor(tensors.further[role]) for role in ("taps", "decay", "bias"))
+    return DeltaNet(
+        spec, taps[:, 0].t().contiguous(), -decay.exp(), bias, Norm(reads.gain(tensors.norms["norm"]), reads.eps),
+        Tiles(spec.fixed, spec.num_outputs, reads.wide),
+    )  # fmt: skip
+
+
+_LOADERS: dict[type[MixerSpec], Callable[[Any, MixerTensors, Reads], Mixer]] = {
+    AttentionSpec: _attention,
+    DeltaNetSpec: _delta_net,
+}

@@ -92,8 +92,9 @@ def taped_decoder(decoder: Decoder, calls: Calls) -> "TapedDecoder | Decoder":
 
 
 def _is_called(layer: Layer) -> bool:
-    mixer = layer.mixer
-    return isinstance(mixer, Attention) and not mixer.changes_values and layer.scalar is None
+    mixer, experts = layer.mixer, layer.experts
+    has_share = experts is not None and experts.shared_gate is not None
+    return isinstance(mixer, Attention) and mixer.is_attended_whole and layer.scalar is None and not has_share
 
 
 class TapedDecoder:

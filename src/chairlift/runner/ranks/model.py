@@ -18,7 +18,7 @@ class RankedCache:
         """part: of this rank."""
         self.part = part
         self.block_size = part.block_size
-        self.kinds, self.fit = part.kinds, part.fit
+        self.kinds, self.num_groups, self.fit = part.kinds, part.num_groups, part.fit
         self._orders = orders
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:

@@ -30,6 +30,7 @@ from chairlift.runner.kernels import (
     pick_kv_dtype,
     why_missing,
 )
+from chairlift.runner.kv_cache import sizes_of
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.sizing import limits_without_pool
 from chairlift.runner.mindspore.installed import check_fits
@@ -99,7 +100,8 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
     quantize = pick_quantize(settings.quantize, settings.dtype, kernels, config)
     flash = pick_attention(settings.attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
     ops = make_ops(own, threads, settings.exact)
-    limits = limits_without_pool(settings, config, device, can_group=target is None)
+    sizes = sizes_of(settings.block_size, dtype, kv_dtype)
+    limits = limits_without_pool(settings, config, device, can_group=target is None, sizes=sizes)
     return Choices(
         config=config,
         device=device,
@@ -112,7 +114,7 @@ def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
         kernels=kernels,
         flash=flash,
         limits=limits,
-        kv_groups=kv_groups(config, bool(limits.groups)),
+        kv_groups=kv_groups(config, bool(limits.groups), sizes),
         ops=ops,
         weight_format=pick_weight_format(quantize, kernels, dtype, config, ops),
     )

@@ -31,7 +31,8 @@ def synthetic_step(
     num_all = -(-longest // limits.block_size)
     pages = (BlockId(page % limits.num_blocks) for page in count())
     blocks = list(islice(pages, num_all))
-    beside = [list(islice(pages, num_all * kind.per_block)) for kind in limits.pages.kinds]
+    kinds_of_pages = limits.pages.kinds
+    beside = [list(islice(pages, num_all * kind.per_block or kind.num_decoding(num_all))) for kind in kinds_of_pages]
     chunks = []
     for index, (start, num) in enumerate(spans):
         end = start + num

@@ -12,18 +12,18 @@ import torch
 from numpy.typing import NDArray
 
 from chairlift.core.ids import BlockId, RequestId
-from chairlift.core.memory.pages import Kind
+from chairlift.core.memory.pages import Fixed, Kind
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.models.kv_groups import WHOLE, Fit
-from chairlift.runner.ops import Batch
+from chairlift.runner.ops import Batch, StateWrite
 
 
 def batch_of(
     plan: StepPlan, block_size: int, previous: Mapping[RequestId, int], device: torch.device,
-    kinds: Sequence[Kind] = (), fit: Fit = WHOLE,
+    kinds: Sequence[Kind] = (), num_groups: Sequence[int] = (), fit: Fit = WHOLE,
 ) -> Batch:  # fmt: skip
     """`previous`: tokens of the step before, which were not known when the plan was made. `kinds`: of layers with
-    tables of their own, of pages that they use by `fit`."""
+    tables of their own; `num_groups`: of each of these. `fit`: of layers with a window to pages."""
     chunks = plan.chunks
     counts = np.fromiter((chunk.count for chunk in chunks), np.int64, len(chunks))
     firsts = np.fromiter((chunk.start for chunk in chunks), np.int64, len(chunks))
@@ -67,11 +67,16 @@ def batch_of(
     )
     if not kinds:
         return batch
-    views = [
-        replace(batch, slots=slots(own, block_size // fit.pages_a_block), tables=torch.from_numpy(own).to(device))
-        for place, kind in enumerate(kinds, 1)
-        for own in _fitted(_tables_of(kind, [chunk.tables[place] for chunk in chunks], chunks), fit)
-    ]
+    views: list[Batch] = []
+    for place, (kind, count) in enumerate(zip(kinds, num_groups, strict=True)):
+        listed = [chunk.tables[1 + place] for chunk in chunks]
+        if isinstance(kind, Fixed):
+            views += _state_views(batch, plan, place, kind, count, listed)
+            continue
+        views += [
+            replace(batch, slots=slots(own, block_size // fit.pages_a_block), tables=torch.from_numpy(own).to(device))
+            for own in _fitted(_tables_of(kind, listed, chunks), fit)
+        ]
     return replace(batch, views=tuple(views))
 
 
@@ -118,3 +123,22 @@ def _fitted(tables: NDArray[np.int32], fit: Fit) -> NDArray[np.int32]:
     """[groups, R, W], by the pieces of pages that layers have; those of a block's pages side by side."""
     each = tables.reshape(-1, fit.pages_a_block, *tables.shape[1:]).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(each.reshape(*each.shape[:2], -1) * np.int32(fit.layers_a_place))
+
+
+def _state_views(
+    batch: Batch, plan: StepPlan, place: int, kind: Fixed, count: int, listed: Sequence[Sequence[BlockId]]
+) -> list[Batch]:
+    """Of each of so many groups, whose pages lie one group's after another's, those of rows and of states apart."""
+    device, halves = batch.tables.device, np.array(listed, np.int64).reshape(len(listed), 2, -1)
+    rows, states = (part.reshape(len(listed), 2, count, -1) for part in np.split(halves, [kind.num_tile_pages], axis=2))
+    tables = torch.from_numpy(np.concatenate((rows, states), axis=3)).to(device)
+    chunk_of = {chunk.request.id: index for index, chunk in enumerate(plan.chunks)}
+    views = []
+    for group in range(count):
+        writes: dict[int, list[StateWrite]] = {}
+        for request, _, position, pages in (each for each in plan.checkpoints if each.place == place):
+            own = torch.tensor(pages, device=device).view(count, -1)[group]
+            writes.setdefault(chunk_of[request], []).append(StateWrite(position, own))
+        tile_pages = kind.num_tile_pages // count
+        views.append(replace(batch, tables=tables[:, :, group], state_writes=writes, num_tile_pages=tile_pages))
+    return views

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chairlift.models.spec import ExpertsSpec
 from chairlift.runner.ops import EachWeight, Experts, Weight
-from chairlift.runner.torch.fixed_rows import sigmoid
+from chairlift.runner.row_exact import sigmoid
 
 _TINY = 1e-20  # keeps a sum of weights from being 0
 Gated = Callable[[Weight, Tensor, str], Tensor]  # as `Ops.gated`

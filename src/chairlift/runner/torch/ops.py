@@ -28,9 +28,10 @@ from chairlift.runner.ops import (
     Weight,
     each_weight,
 )
+from chairlift.runner.row_exact import UNSPLIT, sigmoid
 from chairlift.runner.torch.exact_attention import exact_attention
 from chairlift.runner.torch.experts import mix, route
-from chairlift.runner.torch.fixed_rows import UNSPLIT, FixedRowsWeight, RowCounts, sigmoid
+from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
 from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted, without_cudnn
 
 _MAX_QUERIES = 512  # rows of a prompt chunk at once: bounds the mask and the scores

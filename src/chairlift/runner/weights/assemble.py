@@ -126,6 +126,7 @@ class Assembly:
             down=reader.weight(tensors.down, spec.experts.count),
             factors=None if tensors.factors is None else self.stack((tensors.factors,), self.wide),
             norms=self._expert_norms(tensors.norms) if tensors.norms else None,
+            shared_gate=None if tensors.shared_gate is None else self._matrix(tensors.shared_gate, None),
         )
 
     def _expert_norms(self, parts: dict[str, Part]) -> ExpertNorms:
@@ -135,6 +136,7 @@ class Assembly:
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self.stack(matrix.bias) if matrix.bias else None
+        make = None if matrix.is_exact else make
         keeps = self.ops.keeps if self.weight_format.as_stored else {}
         if (parts := kept(self.source, matrix.parts, keeps)) is None:
             return (make or self.ops.weight)(self.stack(matrix.parts), bias)
@@ -183,7 +185,7 @@ def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
     expected = {part.name for part in expected_parts(config)}
     head = f"{config.names.head}.weight"  # some files of tied models have it too
     further = tuple(config.names.layer.format(config.num_layers + i) for i in range(config.num_further_layers))
-    unread = further + config.towers + unread_names(config)
+    unread = further + config.further + config.towers + unread_names(config)
     for name in sorted(source.names):
         if name not in expected and name != head and not _COMPUTED.search(name) and not name.startswith(unread):
             raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")

@@ -19,6 +19,7 @@ from chairlift.models.shards import Cut
 from chairlift.models.spec import PLAIN_QUANTISATION, Quantisation
 from chairlift.models.tensors import MXFP4_GROUP
 from chairlift.runner.weights import mxfp4
+from chairlift.runner.weights.joined import Piece, joined_names, pieces
 from chairlift.runner.weights.quantised import QuantisedMatrix, is_of_keys, modules
 from chairlift.runner.weights.source import Stored, part_of
 
@@ -34,8 +35,13 @@ class HfTensors:
         files = _tensor_files(folder)
         self._stored_names = {text_name(name): name for name in files}
         self._files = {name: files[stored] for name, stored in self._stored_names.items()}
-        self._quantised = modules(self._files)
         self._open = cache(lambda file: _open(folder / file))
+        self._pieces: dict[str, Piece] = {}
+        for joined in joined_names(self._files):
+            file, stored = self._files.pop(joined), self._stored_names.pop(joined)
+            for name, piece in pieces(joined, self._open(file).get_slice(stored).get_shape()):
+                self._pieces[name], self._files[name], self._stored_names[name] = piece, file, stored
+        self._quantised = modules(self._files)
         self._widened: dict[str, str] = {}  # by matrix, its form
 
     @property
@@ -97,12 +103,16 @@ class HfTensors:
         """shape: None: any."""
         if name not in self._files:
             raise InvalidConfig(f"{self._folder}: tensor {name} is missing from the weights")
-        file = self._files[name]
+        file, piece = self._files[name], self._pieces.get(name)
         opened, name = self._open(file), self._stored_names[name]
         try:
-            found = opened.get_slice(name).get_shape()
-            has_cut = cut is not None and tuple(found) == shape
-            tensor = _read_cut(opened, name, cut) if cut and has_cut else opened.get_tensor(name)
+            if piece is not None:
+                tensor = opened.get_slice(name)[piece.expert, piece.rows]
+                found = list(tensor.shape)
+            else:
+                found = opened.get_slice(name).get_shape()
+                has_cut = cut is not None and tuple(found) == shape
+                tensor = _read_cut(opened, name, cut) if cut and has_cut else opened.get_tensor(name)
         except SafetensorError as error:
             raise InvalidConfig(f"{self._folder / file}: tensor {name} cannot be read: {error}") from None
         if shape is not None and tuple(found) != shape:

@@ -14,22 +14,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.models.parts import HeadOrder, Part
+from chairlift.models.parts import Order, Part, SectionOrder
 from chairlift.models.shards import Cut
 
 
-def in_order(tensor: Tensor, order: HeadOrder | None) -> Tensor:
+def in_order(tensor: Tensor, order: Order | None) -> Tensor:
     """A stored tensor with the rows of its heads as the model has them."""
     return tensor if order is None else tensor[torch.from_numpy(places(order, len(tensor)))]
 
 
-def as_stored(tensor: Tensor, order: HeadOrder | None) -> Tensor:
+def as_stored(tensor: Tensor, order: Order | None) -> Tensor:
     """The other way round."""
     return tensor if order is None else tensor[torch.from_numpy(np.argsort(places(order, len(tensor))))]
 
 
-def places(order: HeadOrder, num_rows: int) -> NDArray[np.int64]:
+def places(order: Order, num_rows: int) -> NDArray[np.int64]:
     """Where each row of such a tensor is stored."""
+    if isinstance(order, SectionOrder):
+        rows = np.arange(num_rows).reshape(order.num_groups, -1)
+        sections = [each.ravel() for each in np.split(rows, np.cumsum(order.sizes)[:-1], axis=1)]
+        if order.first is not None:
+            sections[0] = sections[0][places(order.first, len(sections[0]))]
+        return np.concatenate(sections)
     heads = np.arange(order.num_heads * order.head_dim).reshape(order.num_heads, order.head_dim)[:, order.rows]
     return np.concatenate((heads.ravel(), np.arange(heads.size, num_rows)))
 
@@ -48,7 +54,7 @@ class Stored:
     def expert(self, index: int) -> "Stored":
         return replace(self, shape=self.shape[1:], tensors=tuple(tensor[index] for tensor in self.tensors))
 
-    def in_order(self, order: HeadOrder | None) -> "Stored":
+    def in_order(self, order: Order | None) -> "Stored":
         return replace(self, tensors=tuple(in_order(tensor, order) for tensor in self.tensors))
 
     def cut(self, cut: Cut) -> "Stored":

@@ -11,7 +11,7 @@ from chairlift.lab.verify.report import Verdict
 from chairlift.models.families.known import FAMILIES
 from chairlift.runner.native.ops import available
 from unit.lab.verify.test_batch import nothing, resolved
-from unit.runner.twins import FAMILIES as TWINS
+from unit.runner.twins import ALL as TWINS
 from unit.runner.twins import make_twin, random_tokens
 
 SPEC = PromptSpec(prompts=[random_tokens(length, seed=length) for length in (23, 1, 40, 9)], num_tokens=13)

@@ -15,7 +15,7 @@ from chairlift.models.source import Source
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
-from unit.runner.twins import DENSE, FAMILIES, make_twin, random_tokens
+from unit.runner.twins import ALL, DENSE, HYBRIDS, make_twin, random_tokens
 from unit.runner.weights.test_gguf import IN_GGUF, write_twin
 
 TEXTS = [random_tokens(40, 1), random_tokens(13, 2)]
@@ -27,14 +27,15 @@ def nothing(done: int, total: int) -> None:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL)
 def test_our_reference_computes_what_transformers_does(tmp_path: Path, family: str) -> None:
     twin = make_twin(tmp_path, family)
     found = dense.logits_of(twin.config, HfTensors(tmp_path), "float32", "cpu", TEXTS, COUNTS, nothing)
     assert [len(rows) for rows in found] == COUNTS
     for tokens, rows in zip(TEXTS, found, strict=True):
         expected = twin.reference_logits(tokens)[-len(rows) :].numpy()
-        np.testing.assert_allclose(np.stack(rows), expected, rtol=1e-4, atol=1e-4)
+        tolerance = 1e-3 if family in HYBRIDS else 1e-4  # of float32 there, after states of long texts
+        np.testing.assert_allclose(np.stack(rows), expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.sampled(2)

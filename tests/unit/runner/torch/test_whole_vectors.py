@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from chairlift.models.spec import ExpertsSpec
+from chairlift.runner.row_exact import sigmoid
 from chairlift.runner.torch.experts import route
-from chairlift.runner.torch.fixed_rows import sigmoid
 
 
 @pytest.mark.parametrize("width", [1, 6, 10, 60, 64, 100])
