@@ -29,13 +29,13 @@ _NAMES = replace(
 _PATTERN = 6  # of each group of so many layers, the last has no window
 _LOCAL_THETA, _THETA, _SHARE = 1e4, 1e6, 0.25
 _LOCAL_DIM, _DIM = 256, 512
-_MAX_LEN = 131_072
+_MAX_LEN, _UNIFIED_MAX_LEN = 131_072, 262_144
 _TOKEN_WIDTH = 256
 _WINDOW, _UNIFIED_WINDOW = 512, 1024
 
 
 def _gemma4(config: Fields) -> ModelConfig:
-    model = _text(config, _WINDOW)
+    model = _text(config, _WINDOW, _MAX_LEN)
     width = config.get("hidden_size_per_layer_input", _TOKEN_WIDTH)
     if width:
         width = config.size("hidden_size_per_layer_input", _TOKEN_WIDTH)
@@ -46,13 +46,13 @@ def _gemma4(config: Fields) -> ModelConfig:
 
 
 def _unified(config: Fields) -> ModelConfig:
-    return _text(config, _UNIFIED_WINDOW)
+    return _text(config, _UNIFIED_WINDOW, _UNIFIED_MAX_LEN)
 
 
-def _text(config: Fields, window: int) -> ModelConfig:
+def _text(config: Fields, window: int, max_len: int) -> ModelConfig:
     require(config, "hidden_activation", "gelu_pytorch_tanh")
     require(config, "use_bidirectional_attention", "vision")  # images see each other, text does not
-    model = read_model(config, _attentions(config, window), max_len=_MAX_LEN, is_tied=True, activation="gelu_tanh")
+    model = read_model(config, _attentions(config, window), max_len=max_len, is_tied=True, activation="gelu_tanh")
     cap = config.get("final_logit_softcapping")
     return replace(
         model,
