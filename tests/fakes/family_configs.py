@@ -99,8 +99,8 @@ CONFIGS = {
     "gemma4-unified": read(
         GEMMA4_UNIFIED,
         num_key_value_heads=6,
-        num_global_key_value_heads=1,
-        global_head_dim=32,
+        num_global_key_value_heads=3,
+        global_head_dim=16,
         attention_k_eq_v=True,
         layer_types=GEMMA4_LAYERS[:2],
     ),
