@@ -28,8 +28,8 @@ NAMES = {
     "SeedOssForCausalLM": "Seed-OSS", "Ministral3ForCausalLM": "Ministral 3 (text)",
     "Cohere2ForCausalLM": "Command R7B", "Starcoder2ForCausalLM": "Starcoder 2", "MixtralForCausalLM": "Mixtral",
     "Qwen3MoeForCausalLM": "Qwen3-MoE", "Glm4MoeForCausalLM": "GLM-4.5", "GptOssForCausalLM": "GPT-OSS",
-    "Qwen3NextForCausalLM": "Qwen3-Next", "Qwen3_5ForCausalLM": "Qwen 3.5 to 3.8",
-    "Qwen3_5MoeForCausalLM": "Qwen 3.5 and 3.6 with experts",
+    "Qwen3NextForCausalLM": "Qwen3-Next", "Qwen3_5ForCausalLM": "Qwen3.5 to 3.8",
+    "Qwen3_5MoeForCausalLM": "Qwen3.5-MoE",
 }  # fmt: skip
 MIXTURES = (
     "MixtralForCausalLM", "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "GptOssForCausalLM", "Qwen3NextForCausalLM",

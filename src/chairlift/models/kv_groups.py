@@ -117,7 +117,8 @@ def kv_groups(config: ModelConfig, can_group: bool = True, sizes: Sizes = DEFAUL
     groups, places, parts = (tuple(each[i] for each in found) for i in range(3))
     declared = [Group("window", counts[1] * fit.pages_a_block, local[0].reach)] if fit else []
     if fixed:
-        declared.append(_fixed_group(fixed, counts[2], min(map(sizes.page, full)), sizes))
+        page = min(sizes.page(mixer) for mixer in own if not mixer.fixed and (fit is None or not mixer.reach))
+        declared.append(_fixed_group(fixed, counts[2], page, sizes))
     return KvGroups(groups, places, tuple(declared), tuple(filter(None, counts)), parts, fit or WHOLE)
 
 

@@ -36,7 +36,7 @@ def model(architecture: str, **keys: Any) -> dict[str, Any]:
         (model("GptOssForCausalLM"), "rope_scaling must be a map"),
         (model("MambaForCausalLM", state_size=16), "state_size tells of recurrent layers"),
         (model("FalconH1ForCausalLM", mamba_d_state=256), "mamba_d_state tells of recurrent layers"),
-        (model("Qwen3NextForCausalLM", layer_types=["linear_attention"] * 2), "layer_types has 'linear_attention'"),
+        (model("Lfm2ForCausalLM", layer_types=["conv"] * 2), "layer_types has 'conv'"),
         (model("GPTNeoXForCausalLM", layer_types=[["full_attention"]]), "layer_types has ['full_attention'] layers"),
         (model("CLIPVisionModel"), "architecture 'CLIPVisionModel' is not supported"),
         (model("Llama4ForConditionalGeneration"), "architecture 'Llama4ForConditionalGeneration' is not supported"),

@@ -12,6 +12,7 @@ from typing import Any
 from chairlift.models.families.known import FAMILIES
 from exact import test_families
 from fakes.family_configs import CONFIGS
+from gpu import test_hybrids as test_gpu_hybrids
 from gpu import test_torch_runner_cuda
 from unit.runner import test_model
 from unit.runner.fallback import families, test_twins
@@ -35,7 +36,10 @@ _BY_TWIN: dict[str, tuple[Callable[..., None], ...]] = {
     ),
     "ckpt": (test_ckpt.test_logits_are_those_of_the_same_weights_in_safetensors,),
     "ranks": (test_spread.test_ranks_give_the_logits_of_one_in_float64,),
-    "gpu": (test_torch_runner_cuda.test_chunks_and_decodes_give_the_logits_of_transformers,),
+    "gpu": (
+        test_torch_runner_cuda.test_chunks_and_decodes_give_the_logits_of_transformers,
+        test_gpu_hybrids.test_chunks_and_decodes_give_the_logits_of_transformers,
+    ),
 }
 _EXACT = test_families.test_a_request_has_the_same_bits_alone_and_in_chunks_among_others  # by declaration
 _HEAD = '''"""What the tests cover of each family, for `chairlift models`.

@@ -28,9 +28,9 @@ TESTED: dict[str, tuple[str, ...]] = {
     "Qwen3MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "Glm4MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "GptOssForCausalLM": ("twin", "exact", "gguf", "gpu"),
-    "Qwen3NextForCausalLM": ("twin", "exact"),
-    "Qwen3_5ForCausalLM": ("twin", "exact"),
-    "Qwen3_5MoeForCausalLM": ("twin", "exact"),
+    "Qwen3NextForCausalLM": ("twin", "exact", "gpu"),
+    "Qwen3_5ForCausalLM": ("twin", "exact", "gpu"),
+    "Qwen3_5MoeForCausalLM": ("twin", "exact", "gpu"),
 }
 BY_TRANSFORMERS = (
     "apertus",
