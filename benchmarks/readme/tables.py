@@ -21,7 +21,8 @@ _BLOCK = re.compile(r"(<!-- made by: python benchmarks/readme/tables.py -->\n).*
 NAMES = {
     "LlamaForCausalLM": "Llama 1 to 3, SmolLM2, and others of their form", "MistralForCausalLM": "Mistral",
     "Qwen2ForCausalLM": "Qwen 2, 2.5", "Qwen3ForCausalLM": "Qwen 3", "Gemma2ForCausalLM": "Gemma 2",
-    "Gemma3ForCausalLM": "Gemma 3 (text)", "Phi3ForCausalLM": "Phi 3, 4", "GraniteForCausalLM": "Granite 3",
+    "Gemma3ForCausalLM": "Gemma 3 (text)", "Gemma4ForCausalLM": "Gemma 4 (text)",
+    "Gemma4UnifiedForCausalLM": "Gemma 4 12B (text)", "Phi3ForCausalLM": "Phi 3, 4", "GraniteForCausalLM": "Granite 3",
     "GraniteMoeHybridForCausalLM": "Granite 4 (dense)", "SmolLM3ForCausalLM": "SmolLM3", "Glm4ForCausalLM": "GLM-4",
     "Olmo2ForCausalLM": "OLMo 2", "Olmo3ForCausalLM": "OLMo 3", "Exaone4ForCausalLM": "Exaone 4",
     "SeedOssForCausalLM": "Seed-OSS", "Ministral3ForCausalLM": "Ministral 3 (text)",

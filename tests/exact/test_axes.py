@@ -24,7 +24,8 @@ DEFAULT = [("llama", "torch", "float32"), ("qwen3", "torch", "bfloat16"), ("tied
            ("qwen2", "native", "bfloat16"), ("mistral", "native", "float32"), ("gemma2", "native", "bfloat16"),
            ("gemma3", "native", "float32"), ("declared", "native", "float32"),
            ("mixtral", "torch", "float32"), ("qwen3-moe", "native", "bfloat16"),
-           ("qwen3.5", "native", "bfloat16"), ("qwen3-next", "torch", "float32")]  # fmt: skip
+           ("qwen3.5", "native", "bfloat16"), ("qwen3-next", "torch", "float32"),
+           ("gemma4-shared", "native", "bfloat16"), ("gemma4-moe", "native", "bfloat16")]  # fmt: skip
 TURNS = 3  # there are as many kinds of torch, so a value that takes turns meets one of them, and some native kinds
 Kind = tuple[str, str, str]
 KINDS: list[Kind] = [(config, ops, dtype) for config in CONFIGS for ops in OPS for dtype in DTYPES]

@@ -24,7 +24,7 @@ _HEAD_DIMS = (8, 16, 24)
 def random_declaration(seed: int, head_dims: tuple[int, ...] = _HEAD_DIMS) -> ModelConfig:
     """All that layers may have."""
     plain, rng = plain_declaration(seed, head_dims), random.Random(1000 + seed)
-    return replace(
+    wide = replace(
         plain,
         layers=tuple(_widened(layer, rng) for layer in plain.layers),
         logit_factor=rng.choice([1.0, 0.125, 0.3]),
@@ -32,6 +32,24 @@ def random_declaration(seed: int, head_dims: tuple[int, ...] = _HEAD_DIMS) -> Mo
         has_norm_biases=rng.random() < 0.3,
         names=replace(plain.names, has_paired_rows=rng.random() < 0.4),
     )
+    rng = random.Random(2000 + seed)
+    is_gated = all(layer.feed_forward.activation != "clamped" for layer in wide.layers)
+    return replace(wide, layers=_shared(wide, rng), token_width=rng.choice([0, 8]) if is_gated else 0)
+
+
+def _shared(config: ModelConfig, rng: random.Random) -> tuple[LayerSpec, ...]:
+    """Layers with factors, values that are normalised or keys, and the last with another's keys and values."""
+    layers = [replace(layer, has_scalar=rng.random() < 0.3) for layer in config.layers]
+    for index, layer in enumerate(layers):
+        attention = replace(layer.attention, has_value_norm=rng.random() < 0.3)
+        is_in_order = not config.names.has_paired_rows and not (attention.rotation and attention.rotation.num_turned)
+        if is_in_order and rng.random() < 0.4:
+            attention = replace(attention, has_keys_as_values=True)
+        layers[index] = replace(layer, mixer=attention)
+        if is_in_order and not attention.has_wide_qk_norm and rng.random() < 0.5:
+            layers.append(replace(layers[index], mixer=replace(attention, has_own_rows=False)))
+            break
+    return tuple(layers)
 
 
 def _widened(layer: LayerSpec, rng: random.Random) -> LayerSpec:
@@ -65,7 +83,8 @@ def _rotation(plain: Rotation, head_dim: int, rng: random.Random) -> Rotation:
         kind="longrope", original_max_len=rng.choice([MAX_LEN - 1, MAX_LEN]), attention_factor=1.2,
         short_factors=tuple(1 + i / 9 for i in range(pairs)), long_factors=tuple(1 + i for i in range(pairs)),
     )  # fmt: skip
-    return replace(plain, scaling=rng.choice([plain.scaling, plain.scaling, yarn, longrope]), num_turned=num_turned)
+    scaling, num_pairs = rng.choice([plain.scaling, plain.scaling, yarn, longrope]), rng.choice([0, 0, 2])
+    return replace(plain, scaling=scaling, num_turned=num_turned, num_pairs=num_pairs)
 
 
 def plain_declaration(seed: int, head_dims: tuple[int, ...] = _HEAD_DIMS) -> ModelConfig:
@@ -117,12 +136,13 @@ def _layer(rng: random.Random, head_dims: tuple[int, ...]) -> LayerSpec:
 
 def _experts(rng: random.Random) -> ExpertsSpec:
     groups, chosen_groups = rng.choice([(1, 1), (3, 2)])
-    return ExpertsSpec(
+    mixture = ExpertsSpec(
         count=6, num_chosen=rng.choice([1, 2, 4]), scores=rng.choice(SCORES), is_normalised=rng.random() < 0.5,
         factor=rng.choice([1.0, 2.5]), has_correction=rng.random() < 0.5, num_groups=groups,
         num_chosen_groups=chosen_groups, shared_width=rng.choice([0, 24]), has_router_bias=rng.random() < 0.5,
-        has_bias=rng.random() < 0.5,
+        has_bias=rng.random() < 0.5, has_factors=rng.random() < 0.5, has_norms=rng.random() < 0.5,
     )  # fmt: skip
+    return replace(mixture, has_shared_gate=mixture.shared_width > 0 and rng.random() < 0.5)
 
 
 class DrawnTensors:

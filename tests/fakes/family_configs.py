@@ -8,6 +8,7 @@ from chairlift.models.families.cohere import COHERE2
 from chairlift.models.families.exaone import EXAONE4
 from chairlift.models.families.family import Family
 from chairlift.models.families.gemma import GEMMA2, GEMMA3
+from chairlift.models.families.gemma4 import GEMMA4, GEMMA4_UNIFIED
 from chairlift.models.families.glm import GLM4
 from chairlift.models.families.granite import GRANITE, GRANITE4
 from chairlift.models.families.ministral import MINISTRAL3
@@ -59,6 +60,7 @@ LATENT: dict[str, Any] = {
     "n_shared_experts": 1, "first_k_dense_replace": 1, "sliding_window": None,
 }  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+GEMMA4_LAYERS = ["sliding_attention", "full_attention"] * 2
 LONGROPE = {"type": "su", "short_factor": [1.0] * 6, "long_factor": [1.5] * 6}
 DELTA_NET: dict[str, Any] = {
     "num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] + ["linear_attention"] * 2,
@@ -77,6 +79,37 @@ CONFIGS = {
     "mistral": uniform_model(**SHAPE | {"architecture": "MistralForCausalLM", "sliding_window": 37}),
     "gemma2": read(GEMMA2, query_pre_attn_scalar=24, attn_logit_softcapping=0.5, final_logit_softcapping=2.0),
     "gemma3": read(GEMMA3, query_pre_attn_scalar=24, sliding_window_pattern=2),
+    "gemma4-shared": read(
+        GEMMA4,
+        num_key_value_heads=1,
+        global_head_dim=32,
+        hidden_size_per_layer_input=16,
+        num_kv_shared_layers=2,
+        use_double_wide_mlp=True,
+        final_logit_softcapping=2.0,
+        num_hidden_layers=4,
+        layer_types=GEMMA4_LAYERS,
+    ),
+    "gemma4-moe": read(
+        GEMMA4,
+        num_global_key_value_heads=1,
+        global_head_dim=16,
+        hidden_size_per_layer_input=0,
+        attention_k_eq_v=True,
+        enable_moe_block=True,
+        num_experts=6,
+        top_k_experts=2,
+        moe_intermediate_size=72,
+        layer_types=GEMMA4_LAYERS[:2],
+    ),
+    "gemma4-unified": read(
+        GEMMA4_UNIFIED,
+        num_key_value_heads=6,
+        num_global_key_value_heads=3,
+        global_head_dim=16,
+        attention_k_eq_v=True,
+        layer_types=GEMMA4_LAYERS[:2],
+    ),
     "mixtral": read(MIXTRAL, num_local_experts=5, num_experts_per_tok=2),
     "qwen3-moe": read(
         QWEN3_MOE,

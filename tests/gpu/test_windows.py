@@ -17,12 +17,24 @@ CUDA = torch.device("cuda")
 SHAPE = {"num_heads": 8, "num_kv_heads": 4, "hidden_size": 512, "intermediate_size": 512, "vocab_size": 1000}
 
 
-@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize(
+    ("kinds", "head_dim", "full"),
+    [
+        ("wwFwwwF", 64, {}),
+        ("wwFwwwF", 128, {}),
+        ("wwFwwwF", 256, {}),
+        ("wwFwwwF", 64, {"num_kv_heads": 2}),
+        ("wwFswwwwsF", 64, {"head_dim": 128}),
+        ("wwFswwwwsF", 256, {"head_dim": 512}),
+    ],
+)
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("has_index", [False, True])
-def test_the_logits_are_those_of_a_full_cache(has_index: bool, exact: bool, head_dim: int) -> None:
+def test_the_logits_are_those_of_a_full_cache(
+    has_index: bool, exact: bool, kinds: str, head_dim: int, full: dict[str, int]
+) -> None:
     """Prompts of up to 900 tokens in chunks of 256, so that tiles of queries begin far behind the first key."""
-    config = windowed("wwFwwwF", window=100, head_dim=head_dim, max_model_len=1024, **SHAPE)
+    config = windowed(kinds, window=100, full=full, head_dim=head_dim, max_model_len=1024, **SHAPE)
     limits = Limits(
         vocab_size=1000, max_model_len=1024, block_size=16, num_blocks=200, max_running=8, max_step_tokens=256
     )

@@ -72,6 +72,7 @@ class MixerTensors(NamedTuple):
     output: Matrix
     norms: dict[str, Part]  # by their roles; they multiply, so 1 changes nothing
     further: dict[str, Part]  # all else, in float32 at least
+    unread: tuple[str, ...] = ()  # beginnings of names that files may have besides, and that nothing needs
 
 
 def stacked(

@@ -72,6 +72,12 @@ def check_cuts(config: ModelConfig, count: int) -> None:
         if count == 1:
             continue
         heads, groups = spec.attention.num_heads, spec.attention.num_kv_heads
+        if config.token_width or spec.attention.has_keys_as_values or not spec.attention.has_own_rows:
+            raise InvalidConfig(
+                f"tensor_parallel {count}: layers of {config.architecture} that share keys and values, have keys as "
+                "values, or take inputs of their own from tokens are not cut into parts; use --tensor-parallel 1 and, "
+                "for several GPUs, --replicas"
+            )
         if spec.attention.has_wide_qk_norm:
             raise InvalidConfig(
                 f"tensor_parallel {count}: {config.architecture} takes norms over all heads, which ranks do not have; "

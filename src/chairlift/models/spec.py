@@ -36,6 +36,10 @@ class ExpertsSpec:
     has_shared_gate: bool = False  # what that gives is multiplied by the sigmoid of one number more
     has_router_bias: bool = False
     has_bias: bool = False  # of each expert's matrices
+    has_factors: bool = False  # each expert's weight is multiplied by a number of its own
+    # The router, the experts and what every token takes beside have norms of the same residual, and the latter two
+    # further ones after them.
+    has_norms: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,7 @@ class LayerSpec:
     has_norm_after: bool = False
     is_parallel: bool = False
     residual_factor: float = 1.0
+    has_scalar: bool = False  # the residual is multiplied by a number of the file at the end
 
     def __post_init__(self) -> None:
         assert self.has_norm_before or not self.is_parallel, "branches in parallel share the norm before them"
@@ -98,6 +103,8 @@ class Names:
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")  # the last alone where there is no gate
     down: str = "mlp.down_proj"
     router: str = "mlp.gate"
+    router_norm: str = "router.scale"  # whole, as the next
+    expert_factors: str = "router.per_expert_scale"
     correction: str = "mlp.gate.e_score_correction_bias"  # whole
     # Of experts; {} stands for the expert's number where each has tensors of its own.
     expert_gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
@@ -112,6 +119,17 @@ class Names:
     after_attention: str = ""
     before_feed_forward: str = "post_attention_layernorm"
     after_feed_forward: str = ""
+    before_experts: str = "pre_feedforward_layernorm_2"
+    after_experts: str = "post_feedforward_layernorm_2"
+    after_shared: str = "post_feedforward_layernorm_1"
+    scalar: str = "layer_scalar"  # whole
+    # Of what each token brings to each layer.
+    token_table: str = "model.embed_tokens_per_layer"
+    token_projection: str = "model.per_layer_model_projection"
+    token_norm: str = "model.per_layer_projection_norm"
+    token_gate: str = "per_layer_input_gate"
+    token_output: str = "per_layer_projection"
+    after_token: str = "post_per_layer_input_norm"
     # Queries and keys are stored for interleaved rotation: the values of a pair are neighbours.
     has_paired_rows: bool = False
     norm_offset: float = 0.0  # what the stored weights of norms lack
@@ -179,6 +197,7 @@ class ModelConfig:
     further: tuple[str, ...] = ()  # beginnings of names of others that do so
     towers: tuple[str, ...] = ()  # beginnings of names in the files that are of images, and not read
     embedding_factor: float = 1.0
+    token_width: int = 0  # of what each token brings to each layer beside the residual; 0: nothing
     logit_factor: float = 1.0  # of the logits, before the cap
     logit_cap: float = 0.0  # as the cap of attention, over the logits
     is_tied: bool = False  # the output matrix is the embedding

@@ -22,7 +22,17 @@ class ExpertTensors(NamedTuple):
     correction: Part | None
     gate_up: Matrix
     down: Matrix
+    factors: Part | None  # [experts]
+    norms: dict[str, Part]  # of the router, and by their names in `Names`; none: they are the layer's
     shared_gate: Matrix | None = None  # [1, hidden]
+
+
+class TokenTensors(NamedTuple):
+    """Of what each token brings to each layer."""
+
+    table: Matrix  # [vocab, layers * width]
+    projection: Matrix  # of its row of the embedding [layers * width, hidden]
+    norm: Part  # [width]
 
 
 class LayerTensors(NamedTuple):
@@ -32,11 +42,16 @@ class LayerTensors(NamedTuple):
     norms: dict[str, Part]  # of the branches, by their names in `Names`; those that the layer has
     norm_biases: dict[str, Part]  # the same
     experts: ExpertTensors | None = None
+    scalar: Part | None = None
+    # Of what each token brings: None: nothing.
+    token_gate: Matrix | None = None
+    token_output: Matrix | None = None
 
     @property
     def by_role(self) -> dict[str, Matrix]:
         """The matrices that every token takes."""
         found = {**self.mixer.matrices, "output": self.mixer.output, "gate_up": self.gate_up, "down": self.down}
+        found |= {"token_gate": self.token_gate, "token_output": self.token_output}
         return {role: matrix for role, matrix in found.items() if matrix is not None}
 
     @property
@@ -51,6 +66,7 @@ class EndTensors(NamedTuple):
     norm: Part
     head: Matrix | None  # None: it is the embedding
     norm_bias: Part | None = None
+    token: TokenTensors | None = None
 
 
 def end_tensors(config: ModelConfig) -> EndTensors:
@@ -59,7 +75,17 @@ def end_tensors(config: ModelConfig) -> EndTensors:
     head = None if config.is_tied else Matrix((Part(f"{names.head}.weight", head_shape),))
     norm = Part(f"{names.norm}.weight", (config.hidden_size,), offset=names.norm_offset)
     bias = Part(f"{names.norm}.bias", (config.hidden_size,)) if config.has_norm_biases else None
-    return EndTensors(Matrix((Part(f"{names.embedding}.weight", shape),)), norm, head, bias)
+    token = _token(config, names) if config.token_width else None
+    return EndTensors(Matrix((Part(f"{names.embedding}.weight", shape),)), norm, head, bias, token)
+
+
+def _token(config: ModelConfig, names: Names) -> TokenTensors:
+    width = config.num_layers * config.token_width
+    return TokenTensors(
+        stacked("", (names.token_table,), (config.vocab_size,), width),
+        stacked("", (names.token_projection,), (width,), config.hidden_size),
+        Part(f"{names.token_norm}.weight", (config.token_width,), offset=names.norm_offset),
+    )
 
 
 def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
@@ -69,17 +95,21 @@ def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
     has_bias = layer.feed_forward.has_bias
     prefix = names.layer.format(index)
     inner_rows = (inner, inner) if layer.feed_forward.has_gate else (inner,)
+    width = config.token_width
     return LayerTensors(
         mixer=layer.mixer.tensors(prefix, names, hidden),
         gate_up=stacked(prefix, gate_up[-len(inner_rows) :], inner_rows, hidden, has_bias) if inner else None,
         down=stacked(prefix, (down,), (hidden,), inner, has_bias) if inner else None,
-        norms=_norms(layer, names, prefix, hidden),
+        norms=_norms(layer, names, prefix, hidden, width),
         norm_biases={
             role: Part(f"{prefix}{getattr(names, role)}.bias", part.shape)
-            for role, part in _norms(layer, names, prefix, hidden).items()
+            for role, part in _norms(layer, names, prefix, hidden, width).items()
             if config.has_norm_biases
         },
         experts=_experts(prefix, names, mixture, layer.feed_forward.width, hidden) if mixture else None,
+        scalar=Part(f"{prefix}{names.scalar}", (1,)) if layer.has_scalar else None,
+        token_gate=stacked(prefix, (names.token_gate,), (width,), hidden) if width else None,
+        token_output=stacked(prefix, (names.token_output,), (hidden,), width) if width else None,
     )
 
 
@@ -91,8 +121,18 @@ def _experts(prefix: str, names: Names, mixture: ExpertsSpec, width: int, hidden
         correction=correction,
         gate_up=make(prefix, names.expert_gate_up, mixture, 2 * width, hidden),
         down=make(prefix, (names.expert_down,), mixture, hidden, width),
+        factors=Part(f"{prefix}{names.expert_factors}", (mixture.count,)) if mixture.has_factors else None,
+        norms=_expert_norms(prefix, names, hidden) if mixture.has_norms else {},
         shared_gate=stacked(prefix, (names.shared_gate,), (1,), hidden) if mixture.has_shared_gate else None,
     )
+
+
+def _expert_norms(prefix: str, names: Names, hidden: int) -> dict[str, Part]:
+    roles = ("before_experts", "after_experts", "after_shared")
+    norms = {
+        role: Part(f"{prefix}{getattr(names, role)}.weight", (hidden,), offset=names.norm_offset) for role in roles
+    }
+    return {"router": Part(f"{prefix}{names.router_norm}", (hidden,)), **norms}
 
 
 def _of_each(prefix: str, names: tuple[str, ...], mixture: ExpertsSpec, rows: int, columns: int) -> Matrix:
@@ -134,33 +174,46 @@ def _in_one(
     return Matrix((part,), (bias,) if mixture.has_bias else ())
 
 
-def _norms(layer: LayerSpec, names: Names, prefix: str, hidden: int) -> dict[str, Part]:
+def _norms(layer: LayerSpec, names: Names, prefix: str, hidden: int, token_width: int) -> dict[str, Part]:
     """By role, of the branches."""
     roles = ["before_attention", *([] if layer.is_parallel else ["before_feed_forward"])] * layer.has_norm_before
     roles += ["after_attention", "after_feed_forward"] * layer.has_norm_after
+    roles += ["after_token"] * (token_width > 0)
     return {role: Part(f"{prefix}{getattr(names, role)}.weight", (hidden,), offset=names.norm_offset) for role in roles}
 
 
 def expected_parts(config: ModelConfig) -> Iterator[Part]:
     """Every tensor that the model reads."""
-    embedding, norm, head, bias = end_tensors(config)
+    embedding, norm, head, bias, token = end_tensors(config)
     yield from (*embedding.parts, norm, *(head.parts if head else ()), *([bias] if bias else ()))
+    if token is not None:
+        yield from (*token.table.parts, *token.projection.parts, token.norm)
     for index in range(config.num_layers):
         layer = layer_tensors(config, index)
         for matrix in layer.matrices:
             yield from (*matrix.parts, *matrix.bias)
-        if layer.experts is not None and layer.experts.correction is not None:
-            yield layer.experts.correction
+        if layer.experts is not None:
+            yield from filter(None, (layer.experts.correction, layer.experts.factors))
+            yield from layer.experts.norms.values()
+        yield from filter(None, (layer.scalar,))
         yield from (*layer.mixer.norms.values(), *layer.mixer.further.values())
         yield from (*layer.norms.values(), *layer.norm_biases.values())
 
 
 def norm_parts(config: ModelConfig) -> Iterator[Part]:
-    """The weights of every norm."""
-    yield end_tensors(config).norm
+    """The weights of every norm, and what else multiplies."""
+    ends = end_tensors(config)
+    yield from (ends.norm, *((ends.token.norm,) if ends.token else ()))
     for index in range(config.num_layers):
         layer = layer_tensors(config, index)
-        yield from (*layer.mixer.norms.values(), *layer.norms.values())
+        yield from (*layer.mixer.norms.values(), *layer.norms.values(), *filter(None, (layer.scalar,)))
+        if layer.experts is not None:
+            yield from (*layer.experts.norms.values(), *filter(None, (layer.experts.factors,)))
+
+
+def unread_names(config: ModelConfig) -> tuple[str, ...]:
+    """Beginnings of names that files may have, and that nothing needs."""
+    return tuple(name for index in range(config.num_layers) for name in layer_tensors(config, index).mixer.unread)
 
 
 def layers_size(config: ModelConfig) -> int:
@@ -170,9 +223,10 @@ def layers_size(config: ModelConfig) -> int:
 
 
 def ends_size(config: ModelConfig) -> int:
-    """Numbers in the embedding and the head."""
-    embedding, _, head, _ = end_tensors(config)
-    return sum(prod(part.shape) for matrix in (embedding, head) if matrix for part in matrix.parts)
+    """Numbers in the embedding, the head, and the table and projection of what tokens bring to layers."""
+    ends = end_tensors(config)
+    token = (ends.token.table, ends.token.projection) if ends.token else ()
+    return sum(prod(part.shape) for matrix in (ends.embedding, ends.head, *token) if matrix for part in matrix.parts)
 
 
 def num_parameters(config: ModelConfig) -> int:

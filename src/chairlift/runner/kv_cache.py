@@ -4,7 +4,7 @@
                   of int8 width + 4: bytes, then a scale
     tokens: [num_blocks, block_size], the ids computed there; written by runners that read them
 
-Where layers form groups (`models/kv_groups.py`), those with the same place in their groups have the same tensors.
+Where layers form groups (`models/kv_groups.py`), those with the same place in their groups have the same memory.
 
 Always: every value is finite until the model itself writes something else. Knows nothing of requests.
 
@@ -15,6 +15,7 @@ a piece of n blocks: n rows of the first tensor, n of the second, ...
 
 from collections.abc import Sequence
 from itertools import chain
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +27,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import BlockId
 from chairlift.core.memory.pages import Kind, pages_of
 from chairlift.core.plan import BlockCopy
-from chairlift.models.kv_groups import KvGroups, Sizes, kv_groups
+from chairlift.models.kv_groups import WHOLE, Fit, KvGroups, Sizes, kv_groups
 from chairlift.models.mixers.mixer import Rows
 from chairlift.models.spec import ModelConfig
 from chairlift.runner.machine.to_device import to_device
@@ -69,6 +70,7 @@ class Cache(Protocol):
     block_size: int
     kinds: Sequence[Kind]  # of layers that do not keep all tokens, with tables of their own
     num_groups: Sequence[int]  # of layers of each kind
+    fit: Fit  # of these layers' rows to pages
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:
         """To host memory, back from it and on the device, in this order: a block may be vacated and filled in one step.
@@ -96,10 +98,10 @@ def sizes_of(block_size: int, dtype: torch.dtype, kv_dtype: torch.dtype) -> Size
 
 
 def _rows(config: ModelConfig, groups: KvGroups) -> list[tuple[Rows, ...]]:
-    """Of each place: of the first layer there that keeps tokens."""
-    mixers = [layer.mixer for layer in config.layers]
-    firsts = {place: own.rows for place, own in zip(groups.places[::-1], mixers[::-1], strict=True) if own.rows}
-    return [firsts[place] for place in range(groups.num_places)]
+    """Of each place: of the layer there that keeps all tokens, or where there is one group."""
+    layers = zip(groups.groups, groups.places, config.layers, strict=True)
+    found = {place: layer.mixer.rows for group, place, layer in layers if group == 0}
+    return [found[place] for place in range(groups.num_places)]
 
 
 def _width(head_dim: int, dtype: torch.dtype) -> int:
@@ -125,7 +127,7 @@ class KvCache:
         """groups: None: one group."""
         groups = groups or kv_groups(config, can_group=False)
         self.block_size = block_size
-        self.groups = groups.groups  # of each layer
+        self.groups, self.fit = groups.groups, groups.fit  # groups: of each layer
         self.kinds = pages_of(block_size, 1, groups.declared).kinds
         self.num_groups: Sequence[int] = groups.counts
         places = [
@@ -134,7 +136,18 @@ class KvCache:
             )
             for rows in _rows(config, groups)
         ]
-        self.state: list[State] = [places[place] for place in groups.places]
+        made: dict[tuple[tuple[Rows, ...], Fit, int, int], State] = {}
+        self.state: list[State] = []
+        parts = groups.parts or (0,) * config.num_layers
+        for layer, group, place, part in zip(config.layers, groups.groups, groups.places, parts, strict=True):
+            rows, fit = layer.mixer.rows, groups.fit if group else WHOLE
+            if layer.mixer.fixed:
+                self.state.append(places[place])
+                continue
+            key = rows, fit, place, part
+            if key not in made:
+                made[key] = tuple(_as_layer(*pair, fit, part) for pair in zip(places[place], rows, strict=True))
+            self.state.append(made[key])
         self.tokens = _zeros((num_blocks, block_size), torch.int32, device)
         self._memory = (*chain(*places), self.tokens)
         self._host_memory = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._memory]
@@ -159,6 +172,21 @@ class KvCache:
         for origin, copy in zip(origins, copies, strict=True):
             # As bytes: torch does not index every type that a cache may have.
             copy.view(torch.uint8)[write] = origin.view(torch.uint8)[read].to(copy.device)
+
+
+def _as_layer(memory: Tensor, rows: Rows, fit: Fit, part: int) -> Tensor:
+    """The tensor of a place as a layer has it whose block tables name pieces of pages: the first of them begins where
+    its part of the first page does."""
+    num_blocks, _, block_size, _ = memory.shape
+    shape = rows.num_heads, block_size // fit.pages_a_block, _width(rows.width, memory.dtype)
+    size = prod(shape)
+    if size * fit.layers_a_place != memory[:1].numel():
+        name = str(memory.dtype).removeprefix("torch.")
+        raise InvalidConfig(
+            f"kv_dtype {name}: layers whose heads differ in width take pages that differ in size; use --kv-dtype auto"
+        )
+    count = num_blocks * fit.layers_a_place - part
+    return memory.view(-1)[part * size : (part + count) * size].view(count, *shape)
 
 
 def store(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:

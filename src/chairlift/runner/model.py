@@ -20,7 +20,7 @@ from torch import Tensor
 from chairlift.models.spec import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import Cache, KvCache
 from chairlift.runner.mixers.mixer import Mixer
-from chairlift.runner.ops import Attention, Batch, Experts, Norm, Ops, Weight
+from chairlift.runner.ops import Attention, Batch, ExpertNorms, Experts, Norm, Ops, Weight
 
 OnLayer = Callable[[], None]  # called before each layer
 
@@ -58,6 +58,37 @@ class PagedModel(Model[KvCache], Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenInputs:
+    """What each token brings to each layer, of its id and its row of the embedding."""
+
+    table: Weight  # [vocab, L * W]
+    projection: Weight  # [L * W, E]
+    norm: Norm  # of W
+    width: int
+
+    def of(self, ops: Ops, tokens: Tensor, embedded: Tensor) -> Tensor:
+        """embedded: as the layers get it. -> [T, L, W]"""
+        context = self.projection.linear(embedded) * embedded.shape[1] ** -0.5
+        both = ops.norm(context.view(-1, self.width), self.norm).view(context.shape)
+        both += self.table.rows(tokens) * self.width**0.5
+        both *= 0.5**0.5
+        return both.view(len(tokens), -1, self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBranch:
+    """What a layer makes of it."""
+
+    gate: Weight  # [W, E]
+    output: Weight  # [E, W]
+    norm: Norm
+
+    def through(self, ops: Ops, x: Tensor, brought: Tensor, activation: str) -> Tensor:
+        """x: the residual; brought [T, W] -> what is added to it"""
+        return ops.norm(self.output.linear(ops.activated(self.gate, x, activation) * brought), self.norm)
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     spec: LayerSpec
     mixer: Mixer
@@ -72,8 +103,10 @@ class Layer:
     after_attention: Norm | None
     before_feed_forward: Norm | None
     after_feed_forward: Norm | None
+    token: TokenBranch | None = None
+    scalar: float | None = None  # of the residual at the end
 
-    def feed_forward(self, ops: Ops, x: Tensor) -> Tensor:
+    def feed_forward(self, ops: Ops, x: Tensor, residual: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""
         spec, y = self.spec.feed_forward, None
         if self.gate_up is not None and self.down is not None:
@@ -82,9 +115,17 @@ class Layer:
         if self.experts is not None:
             if y is not None and self.experts.shared_gate is not None:
                 y = ops.gate(y, self.experts.shared_gate.linear(x))
-            y = ops.experts(x, self.experts, y)
+            norms = self.experts.norms
+            y = ops.experts(x, self.experts, y) if norms is None else self._apart(ops, self.experts, norms, residual, y)
         assert y is not None
         return y
+
+    @staticmethod
+    def _apart(ops: Ops, experts: Experts, norms: ExpertNorms, residual: Tensor, shared: Tensor | None) -> Tensor:
+        """Experts with norms of their own."""
+        y = ops.experts(ops.norm(residual, norms.before), experts, None, ops.norm(residual, norms.router))
+        y = ops.norm(y, norms.after)
+        return y if shared is None else ops.add_norm(y, ops.norm(shared, norms.after_shared), None)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +139,7 @@ class Decoder:
     embedding_factor: float  # rounded to the model's number type
     dtype: torch.dtype  # of the hidden states
     max_len: int  # of a text
+    token_inputs: TokenInputs | None = None
 
     @property
     def attentions(self) -> Sequence[Attention]:
@@ -115,7 +157,8 @@ class Decoder:
         ops, rows = self.ops, batch.logit_rows
         residual = torch.zeros_like(x) if residual is None else residual
         factor = self.embedding_factor
-        for layer, state, group in zip(self.layers, kv.state, kv.groups, strict=True):
+        brought = None if self.token_inputs is None else self.token_inputs.of(ops, batch.tokens, x * factor)
+        for index, (layer, state, group) in enumerate(zip(self.layers, kv.state, kv.groups, strict=True)):
             on_layer()
             x, residual = ops.add_norm(x, residual, layer.before_attention, factor)
             beside = x if layer.spec.is_parallel else None
@@ -123,14 +166,22 @@ class Decoder:
             if rows is not None and layer is self.layers[-1]:
                 x, residual = x.index_select(0, rows), residual.index_select(0, rows)
                 beside = None if beside is None else beside.index_select(0, rows)
+                brought = None if brought is None else brought.index_select(0, rows)
                 if not len(rows):
                     return residual
             x = layer.output.linear(x)
             x = x if layer.after_attention is None else ops.norm(x, layer.after_attention)
             factor = layer.spec.residual_factor
             x, residual = ops.add_norm(x, residual, layer.before_feed_forward, factor)
-            x = layer.feed_forward(ops, x if beside is None else beside)
+            x = layer.feed_forward(ops, x if beside is None else beside, residual)
             x = x if layer.after_feed_forward is None else ops.norm(x, layer.after_feed_forward)
+            if layer.token is not None and brought is not None:
+                x, residual = ops.add_norm(x, residual, None, factor)
+                x = layer.token.through(ops, x, brought[:, index], layer.spec.feed_forward.activation)
+                factor = 1.0
+            if layer.scalar is not None:
+                residual.mul_(layer.scalar)
+                factor *= layer.scalar
         x, _ = ops.add_norm(x, residual, self.norm, factor)
         return x
 

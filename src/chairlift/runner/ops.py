@@ -85,17 +85,35 @@ class Attention:
     eps: float
     query_factors: Tensor | None = None  # float32 [max_len]: of queries, by position
     sinks: Tensor | None = None  # float32 [heads]
+    v_norm: Norm | None = None  # of each head of values
 
     def mix(self, ops: "Ops", x: Tensor, weights: Mapping[str, Weight], state: State, batch: Batch) -> Tensor:
         """As a `Mixer`."""
         keys, values = state
         qkv = weights["qkv"].linear(x)
-        if not self.spec.has_gate:
+        if self.is_attended_whole:
             return ops.attend(qkv, self, keys, values, batch)
         width = self.spec.num_outputs
-        queries, gates, others = qkv.split((width, width, qkv.shape[1] - 2 * width), dim=1)
-        out = ops.attend(torch.cat((queries, others), dim=1), self, keys, values, batch)
-        return ops.gate(out, gates)
+        queries, others = qkv.split((width, qkv.shape[1] - width), dim=1)
+        gates, others = others.tensor_split((width * self.spec.has_gate,), dim=1)
+        out = ops.attend(torch.cat((queries, *self._keys_and_values(ops, others)), dim=1), self, keys, values, batch)
+        return ops.gate(out, gates) if self.spec.has_gate else out
+
+    @property
+    def is_attended_whole(self) -> bool:
+        """What the matrix gives is queries, keys and values."""
+        has_values = self.v_norm is None and not self.spec.has_keys_as_values
+        return not self.spec.has_gate and (has_values or not self.spec.has_own_rows)
+
+    def _keys_and_values(self, ops: "Ops", given: Tensor) -> tuple[Tensor, ...]:
+        spec = self.spec
+        if not spec.has_own_rows:
+            return ()
+        width = spec.num_kv_heads * spec.head_dim
+        values = given[:, -width:]  # the keys, where these are the values too
+        if self.v_norm is not None:
+            values = ops.norm(values.reshape(-1, spec.head_dim).contiguous(), self.v_norm).view(len(given), width)
+        return given[:, :width], values
 
 
 class ExpertWeight(Protocol):
@@ -131,6 +149,14 @@ def each_weight(ops: TakesWeights, make: MakeWeight, matrix: Tensor, bias: Tenso
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertNorms:
+    router: Norm
+    before: Norm
+    after: Norm
+    after_shared: Norm
+
+
+@dataclass(frozen=True, slots=True)
 class Experts:
     """A layer's mixture. X experts, each of inner width F."""
 
@@ -139,6 +165,8 @@ class Experts:
     correction: Tensor | None  # float32 [X]
     gate_up: ExpertWeight  # [2F, E] each: rows of the gate, then of the up projection
     down: ExpertWeight  # [E, F] each
+    factors: Tensor | None = None  # float32 [X]
+    norms: ExpertNorms | None = None
     shared_gate: Weight | None = None  # [1, E]
 
     @property
@@ -175,7 +203,8 @@ class Ops(Protocol):
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises and rotates q and k, writes k and v to their
         slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]), and attends each chunk's queries to its
-        own context. -> [T, heads * head_dim]; may overwrite qkv."""
+        own context. Without rows of its own a layer has queries alone, and writes nothing. -> [T, heads * head_dim];
+        may overwrite qkv."""
 
     def gate(self, x: Tensor, gates: Tensor) -> Tensor:
         """x [T, W] * sigmoid(gates), [T, W] or [T, 1]; may overwrite x."""
@@ -189,9 +218,9 @@ class Ops(Protocol):
     def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
         """As `weight`, of every expert: matrix [X, out, in], bias [X, out]."""
 
-    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None, seen: Tensor | None = None) -> Tensor:
         """What the experts that each row of x [T, E] chooses give, weighed and added up in the order of the choices,
-        to `shared` if there is one. -> [T, E]; may overwrite `shared`."""
+        to `shared` if there is one. seen: what the router sees in place of x. -> [T, E]; may overwrite `shared`."""
 
     def cap(self, logits: Tensor, cap: float) -> Tensor:
         """cap * tanh(logits / cap), float32 [T, V]; may overwrite them."""

@@ -21,6 +21,7 @@ def rotation_table(rotation: Rotation | None, head_dim: int, max_len: int, dtype
     if rotation is not None:
         turned = _frequencies(rotation, rotation.num_turned or head_dim, max_len, dtype)
         frequencies[: len(turned)] = turned
+        frequencies[rotation.num_pairs or len(turned) :] = 0.0
         lengths[: len(turned)] = rotation.scaling.attention_factor if rotation.scaling else 1.0
     angles = torch.arange(max_len, dtype=dtype)[:, None] * frequencies
     return torch.cat((angles.cos() * lengths, angles.sin() * lengths), dim=-1)

@@ -5,9 +5,8 @@ Pages that are blank hold NaNs, and so does all that tables list outside of what
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,13 +31,23 @@ from fakes.worlds.models import SHAPE
 from fakes.worlds.world import World
 
 WINDOW = 9
+NOTHING: Mapping[str, Any] = {}
 
 
-def windowed(kinds: str, window: int = WINDOW, **changes: Any) -> ModelConfig:
-    """A layer for each letter; w: with a window."""
+def windowed(kinds: str, window: int = WINDOW, full: Mapping[str, Any] = NOTHING, **changes: Any) -> ModelConfig:
+    """A layer for each letter; w: with a window; s: with a window and the keys and values of the w before it. full: of
+    the others' attention."""
     config = uniform_model(**{**SHAPE, "num_layers": len(kinds), **changes})
     layers = [
-        replace(layer, mixer=replace(layer.attention, window=window * (kind == "w")))
+        replace(
+            layer,
+            mixer=replace(
+                layer.attention,
+                window=window * (kind in "ws"),
+                has_own_rows=kind != "s",
+                **({} if kind in "ws" else full),
+            ),
+        )
         for kind, layer in zip(kinds, config.layers, strict=True)
     ]
     return replace(config, layers=tuple(layers))
@@ -99,7 +108,7 @@ class _Both:
         """Pages that are blank, less those that the plan swaps out first, and the last page, which is no request's."""
         blank = set(self._scheduler.pool._blank) - {source for source, _ in plan.swap_outs}
         pages = torch.tensor([*blank, self._scheduler.pool.num_blocks], device=self._kv.tokens.device)
-        for memory in {id(m): m for m in chain(*self._kv.state)}.values():
+        for memory in self._kv._memory[:-1]:
             memory[pages] = torch.nan
 
     def collect(self) -> StepResult:

@@ -13,7 +13,7 @@ from chairlift.models.spec import ExpertsSpec, LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder, Model
 from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.native.tape import TapedDecoder
+from chairlift.runner.native.tape import taped_decoder
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
@@ -65,7 +65,7 @@ def test_logits_are_those_of_the_reference_in_chunks_and_decodes(seed: int) -> N
 def test_native_logits_are_those_of_the_reference_replayed_and_called(seed: int) -> None:
     wanted, ops = reference(random_declaration(seed), torch.float64), NativeOps(2)
     decoder = built(seed, ops, torch.float32)
-    called, played = (list(steps(each, torch.float32)) for each in (decoder, TapedDecoder(decoder, ops.calls)))
+    called, played = (list(steps(each, torch.float32)) for each in (decoder, taped_decoder(decoder, ops.calls)))
     for (text, position, logits), (_, _, same) in zip(called, played, strict=True):
         np.testing.assert_allclose(logits.numpy(), wanted[text][position], atol=1e-3, rtol=1e-3)
         assert torch.equal(logits, same)
@@ -85,6 +85,9 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
         "has_output_bias",
         "has_qk_norm",
         "has_sinks",
+        "has_value_norm",
+        "has_keys_as_values",
+        "has_own_rows",
     ):
         assert len({getattr(layer.attention, name) for layer in layers}) > 1, name
     rotations = [layer.attention.rotation for layer in layers]
@@ -93,6 +96,7 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
     assert {scaling and scaling.kind for scaling in scalings} == {None, "linear", "llama3", "yarn", "longrope"}
     assert {scaling.original_max_len < MAX_LEN for scaling in scalings if scaling and scaling.long_factors} == {0, 1}
     assert len({rotation.num_turned for rotation in rotations if rotation}) > 3
+    assert {rotation.num_pairs for rotation in rotations if rotation} == {0, 2}
     for name in ("width", "activation", "has_gate", "has_bias"):
         assert len({getattr(layer.feed_forward, name) for layer in layers}) > 1, name
     mixtures = [layer.feed_forward.experts for layer in layers if layer.feed_forward.experts]
@@ -100,7 +104,7 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
         assert len({getattr(mixture, name) for mixture in mixtures}) > 1, name
     norms = {(layer.has_norm_before, layer.has_norm_after) for layer in layers}
     assert norms == {(True, False), (False, True), (True, True)}
-    for name in ("residual_factor", "is_parallel"):
+    for name in ("residual_factor", "is_parallel", "has_scalar"):
         assert len({getattr(layer, name) for layer in layers}) > 1, name
     for name in (
         "embedding_factor",
@@ -110,6 +114,7 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
         "hidden_size",
         "has_centred_norms",
         "has_norm_biases",
+        "token_width",
     ):
         assert len({getattr(config, name) for config in configs}) > 1, name
     for name in ("norm_offset", "qk_norm_offset", "has_paired_rows", "qkv", "expert_down"):

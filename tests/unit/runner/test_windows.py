@@ -1,6 +1,8 @@
 """Layers in groups that release what lies behind their windows compute what they compute with a full cache, bit for
 bit: in chunked prompts, decodes past the window, prefix hits, preemption with and without swapping, forks, searches."""
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -8,7 +10,8 @@ from chairlift.core.events import Forked, Preempted
 from chairlift.core.ids import BlockId
 from chairlift.core.memory.preemption import Preemption
 from chairlift.core.plan import BlockCopy
-from chairlift.models.kv_groups import kv_groups
+from chairlift.models.kv_groups import Fit, kv_groups
+from chairlift.models.spec import ModelConfig
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.model import Model
 from chairlift.runner.native.ops import NativeOps, available
@@ -25,6 +28,8 @@ from fakes.worlds.world import World
 
 CPU = torch.device("cpu")
 CONFIG = windowed("wwFwwwF")  # three groups with a window, the last of one layer
+# Layers that see all tokens keep half as much of each, and twice as much.
+NARROW, WIDE = windowed("wwFwwwF", full={"num_kv_heads": 1}), windowed("wwFswwsF", full={"head_dim": 16})
 SWAP = Preemption(mode="swap", num_host_blocks=2000)
 KINDS = {
     "torch": (TorchOps, torch.float64),
@@ -34,24 +39,28 @@ KINDS = {
 }
 
 
-def model_of(ops: Ops, dtype: torch.dtype) -> Model[KvCache]:
-    decoder = build_model(CONFIG, ops, DummyTensors(CONFIG), dtype, CPU, CONFIG.max_model_len)
+# Torch's own attention adds up by blocks, whose tokens differ where rows are narrow.
+CONFIGS = {"same": (CONFIG, 220), "narrow": (NARROW, 260), "wide": (WIDE, 110)}  # and tokens of the pool
+
+
+def model_of(config: ModelConfig, ops: Ops, dtype: torch.dtype) -> Model[KvCache]:
+    decoder = build_model(config, ops, DummyTensors(config), dtype, CPU, config.max_model_len)
     return TapedDecoder(decoder, ops.calls) if isinstance(ops, NativeOps) else decoder
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("preemption", [Preemption(), SWAP], ids=lambda preemption: preemption.mode)
-@pytest.mark.parametrize("block_size", [1, 4])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block_size", [2, 4])
+@pytest.mark.parametrize(("kind", "rows"), [each for each in product(KINDS, CONFIGS) if each != ("torch", "narrow")])
 def test_the_logits_are_those_of_a_full_cache(
-    monkeypatch: pytest.MonkeyPatch, kind: str, block_size: int, preemption: Preemption
+    monkeypatch: pytest.MonkeyPatch, kind: str, rows: str, block_size: int, preemption: Preemption
 ) -> None:
     if kind.startswith("native") and not available():
         pytest.skip("needs the native kernels: a C compiler when installing")
-    make_ops, dtype = KINDS[kind]
-    limits = grouped_limits(CONFIG, world_limits(220 // block_size, block_size, 5, 17))
+    (make_ops, dtype), (config, num_tokens) = KINDS[kind], CONFIGS[rows]
+    limits = grouped_limits(config, world_limits(num_tokens // block_size, block_size, 5, 17))
     poison_tables(monkeypatch, limits.num_blocks)
-    runner = BothWays(CONFIG, dtype, CPU, lambda _, kv: TorchRunner(model_of(make_ops(), dtype), kv, CPU))
+    runner = BothWays(config, dtype, CPU, lambda _, kv: TorchRunner(model_of(config, make_ops(), dtype), kv, CPU))
     world = World(limits, runner, arrivals=with_searches(crowd(1), 1), preemption=preemption).drive()
     happened = world.happened
     assert min(happened[Preempted], happened[Forked], happened["hit"]) > 0, "the world was too easy to show anything"
@@ -70,6 +79,18 @@ def test_layers_at_one_place_share_their_tensors() -> None:
     kv.state[0][0][1] = 5.0
     kv.move_blocks(copies=[BlockCopy(BlockId(1), BlockId(2))])
     assert bool((kv.state[5][0][2] == 5.0).all())
+
+
+def test_wider_and_narrower_rows_fill_pages_of_as_many_bytes() -> None:
+    narrow, wide = kv_groups(NARROW), kv_groups(WIDE)
+    assert narrow.groups == (1, 1, 0, 2, 2, 3, 0)
+    assert (narrow.fit, narrow.declared[0].num_pages) == (Fit(pages_a_block=2), 6)
+    assert (wide.groups, wide.places) == ((1, 1, 0, 1, 1, 1, 1, 0), (0, 0, 0, 0, 1, 1, 1, 1))
+    assert (wide.fit, wide.parts) == (Fit(layers_a_place=2), (0, 1, 0, 1, 0, 1, 1, 0))
+    for config, groups, shape in ((NARROW, narrow, (3, 2, 2, 8)), (WIDE, wide, (6, 2, 4, 8))):
+        kv = KvCache(config, 3, 4, torch.float32, CPU, groups=groups)
+        assert kv.state[0][0].shape == shape
+        assert kv.state[0][0].data_ptr() == kv.state[2][0].data_ptr()
 
 
 @pytest.mark.parametrize("kinds", ["FFF", "www", "F"])

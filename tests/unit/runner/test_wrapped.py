@@ -26,9 +26,12 @@ VISION = {
     "patch_size": 14,
 }  # fmt: skip
 QWEN_VISION = {"depth": 1, "hidden_size": 32, "out_hidden_size": 32, "num_heads": 2, "num_position_embeddings": 16}
+GEMMA4_VISION = VISION | {"head_dim": 8, "num_key_value_heads": 2, "position_embedding_size": 8}
 PIXTRAL = VISION | {"model_type": "pixtral"}
 WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "gemma3": ("Gemma3", FAMILIES["gemma3"][1] | {"num_hidden_layers": 2}, VISION),
+    "gemma4": ("Gemma4", FAMILIES["gemma4-shared"][1], GEMMA4_VISION),
+    "gemma4-unified": ("Gemma4Unified", FAMILIES["gemma4-unified"][1], {}),
     "mistral3": ("Mistral3", {"model_type": "mistral", "sliding_window": None}, PIXTRAL),
     "ministral3": ("Mistral3", {**FAMILIES["ministral3"][1], "model_type": "ministral3"}, PIXTRAL),
     "qwen2-vl": ("Qwen2VL", {"rope_parameters": ROPE}, {"depth": 1, "embed_dim": 16, "hidden_size": 32}),

@@ -52,6 +52,11 @@ LATENT: dict[str, Any] = {
     "v_head_dim": 8, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
     "n_shared_experts": 1,
 }  # fmt: skip
+GEMMA4: dict[str, Any] = {
+    "num_hidden_layers": 6, "sliding_window": 9, "head_dim": 8, "global_head_dim": 16, "tie_word_embeddings": True,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "hidden_size_per_layer_input": 0,
+    "final_logit_softcapping": 3.0, "pad_token_id": 0,
+}  # fmt: skip
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-mha": ("Llama", {"num_key_value_heads": 4}),
     "llama-gqa-tied": ("Llama", {"tie_word_embeddings": True}),
@@ -106,6 +111,22 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         },
+    }),
+    "gemma4-shared": ("Gemma4Text", GEMMA4 | {
+        "num_key_value_heads": 1, "num_kv_shared_layers": 3, "hidden_size_per_layer_input": 16,
+        "vocab_size_per_layer_input": 97, "use_double_wide_mlp": True,
+    }),
+    "gemma4-keys-as-values": ("Gemma4Text", GEMMA4 | {
+        "num_key_value_heads": 4, "num_global_key_value_heads": 1, "attention_k_eq_v": True,
+    }),
+    "gemma4-moe": ("Gemma4Text", GEMMA4 | {
+        "num_global_key_value_heads": 1, "attention_k_eq_v": True, "enable_moe_block": True, "num_experts": 8,
+        "top_k_experts": 3, "moe_intermediate_size": 24, "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention"] * 2 + ["full_attention"],
+    }),
+    "gemma4-unified": ("Gemma4UnifiedText", {
+        "num_hidden_layers": 6, "sliding_window": 9, "head_dim": 8, "global_head_dim": 16, "attention_k_eq_v": True,
+        "num_global_key_value_heads": 1, "tie_word_embeddings": True, "pad_token_id": 0,
     }),
     "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}),
     "mixtral-window": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 3, "sliding_window": 9}),
@@ -201,6 +222,8 @@ def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
         for name, buffer in reference.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(torch.randn_like(buffer) * 0.25)
+            elif name.endswith("layer_scalar"):
+                buffer.copy_(torch.rand_like(buffer) + 0.5)
     reference.save_pretrained(folder)
     return Twin(folder, reference, load_hf(folder))
 

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from chairlift.lab.verify.delta_net import delta_net_of
-from chairlift.lab.verify.feed_forward import feed_forward_of, linear
+from chairlift.lab.verify.feed_forward import active, feed_forward_of, linear
 from chairlift.lab.verify.latent import latent_of
 from chairlift.models.mixers.attention import RopeScaling, Rotation
 from chairlift.models.mixers.delta_net import DeltaNetSpec
 from chairlift.models.mixers.latent import LatentSpec
 from chairlift.models.parts import Part
 from chairlift.models.spec import LayerSpec, ModelConfig
-from chairlift.models.tensors import LayerTensors, end_tensors, layer_tensors
+from chairlift.models.tensors import LayerTensors, TokenTensors, end_tensors, layer_tensors
 from chairlift.runner.weights.source import TensorSource, in_order
 from chairlift.telemetry.logit_files import Logits
 
@@ -49,16 +49,39 @@ def logits_of(
         factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(rounded).item()
         states = [embedding[torch.tensor(tokens, device=device)] * factor for tokens in sequences]  # [T, E] each
         del embedding
+        brought = _brought(config, ends.token, sequences, states, read) if ends.token else None
+        kept: list[Kept] = [{} for _ in sequences]
         for index, spec in enumerate(config.layers):
             watch(index, config.num_layers)
             layer = _Layer(config, spec, layer_tensors(config, index), max_len or config.max_model_len, read)
-            states = [layer.through(x) for x in states]
+            own = [each[:, index] for each in brought] if brought else [None] * len(states)
+            states = [layer.through(*each) for each in zip(states, own, kept, strict=True)]
         norm = _norm_of(ends.norm, ends.norm_bias, config.rms_norm_eps, config.has_centred_norms, read)
         if head is None:
             assert ends.head is not None
             head = read(ends.head.parts[0])
         last = [norm(x[len(x) - n :]) for x, n in zip(states, num_wanted, strict=True)]
         return [list(_capped(config.logit_factor * (x @ head.T), config.logit_cap).cpu().numpy()) for x in last]
+
+
+Kept = dict[int, tuple[Tensor, Tensor]]  # keys and values of the last layer that has its own, by its window
+
+
+def _brought(
+    config: ModelConfig, tensors: TokenTensors, sequences: Sequence[Sequence[int]], states: Sequence[Tensor],
+    read: Callable[[Part], Tensor],
+) -> list[Tensor]:  # fmt: skip
+    """What tokens bring to layers besides: [T, L, W] of each sequence."""
+    width, shape = config.token_width, (-1, config.num_layers, config.token_width)
+    table = read(tensors.table.parts[0])
+    rows = [table[torch.tensor(tokens, device=table.device)].reshape(shape) for tokens in sequences]
+    del table
+    project, norm = (
+        linear(tensors.projection, read),
+        _norm_of(tensors.norm, None, config.rms_norm_eps, config.has_centred_norms, read),
+    )
+    of_states = [norm((project(x) / math.sqrt(config.hidden_size)).reshape(shape)) for x in states]
+    return [(own + math.sqrt(width) * row) / math.sqrt(2) for own, row in zip(of_states, rows, strict=True)]
 
 
 class _Layer:
@@ -68,16 +91,24 @@ class _Layer:
     ) -> None:  # fmt: skip
         self._spec = spec
         self._max_len = max_len
-        self._feed_forward = feed_forward_of(spec.feed_forward, tensors, read)
+        is_centred = config.has_centred_norms
+        expert_norms = {
+            role: _norm_of(part, None, config.rms_norm_eps, is_centred, read)
+            for role, part in (tensors.experts.norms if tensors.experts else {}).items()
+        }
+        self._feed_forward = feed_forward_of(spec.feed_forward, tensors, read, expert_norms)
+        self._scalar = read(tensors.scalar).item() if tensors.scalar else 1.0
+        self._token = [linear(matrix, read) for matrix in (tensors.token_gate, tensors.token_output) if matrix]
         sinks = tensors.mixer.further.get("sinks")
         self._sinks = read(sinks).tolist() if sinks else None
-        is_centred = config.has_centred_norms
+        self._eps = config.rms_norm_eps
         self._norms = {
             role: _norm_of(
                 part, tensors.norm_biases.get(role), config.rms_norm_eps, is_centred and role not in _OF_HEADS, read
             )
             for role, part in (tensors.norms | tensors.mixer.norms).items()
         }
+        self._mixer: Callable[[Tensor], Tensor] | None = None  # None: attention
         if isinstance(spec.mixer, DeltaNetSpec):
             self._mixer = delta_net_of(spec.mixer, tensors.mixer, self._norms["norm"], read)
             return
@@ -85,16 +116,20 @@ class _Layer:
             turned = partial(_turned_by, latent.rotation, latent.turned_dim, max_len)
             self._mixer = latent_of(latent, tensors.mixer, turned, read)
             return
-        self._mixer = self._attention
         self._qkv, self._output = linear(tensors.mixer.matrices["qkv"], read), linear(tensors.mixer.output, read)
 
-    def through(self, x: Tensor) -> Tensor:
-        """[T, E] -> [T, E]"""
+    def through(self, x: Tensor, brought: Tensor | None, kept: Kept) -> Tensor:
+        """x [T, E], brought [T, W] -> [T, E]"""
         same = self._norm("before_attention", x)
-        for name, branch in (("attention", self._mixer), ("feed_forward", self._feed_forward)):
-            y = branch(same if self._spec.is_parallel else self._norm(f"before_{name}", x))
+        mix, feed_forward = self._mixer or partial(self._attention, kept), self._feed_forward
+        for name, branch in (("attention", lambda x, _: mix(x)), ("feed_forward", feed_forward)):
+            y = branch(same if self._spec.is_parallel else self._norm(f"before_{name}", x), x)
             x = x + self._spec.residual_factor * self._norm(f"after_{name}", y)
-        return x
+        if brought is not None:
+            gate, output = self._token
+            product = active(gate(x), self._spec.feed_forward.activation, has_gate=False) * brought
+            x = x + self._norm("after_token", output(product))
+        return self._scalar * x
 
     def _norm(self, role: str, x: Tensor) -> Tensor:
         return self._norms[role](x) if role in self._norms else x
@@ -106,19 +141,24 @@ class _Layer:
         flat = self._norm(role, heads.transpose(0, 1).flatten(1))
         return flat.reshape(len(flat), len(heads), -1).transpose(0, 1)
 
-    def _attention(self, x: Tensor) -> Tensor:
+    def _attention(self, kept: Kept, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
         heads = self._qkv(x).reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D], with gates [2H + 2K]
-        q, gates, k, v = torch.split(
-            heads, [spec.num_heads, spec.num_heads * spec.has_gate, spec.num_kv_heads, spec.num_kv_heads]
-        )
-        q, k = (self._norm_heads(role, heads) for role, heads in (("q_norm", q), ("k_norm", k)))
+        gates = heads[spec.num_heads :][: spec.num_heads * spec.has_gate]
+        q, k = heads[: spec.num_heads], heads[spec.num_heads + len(gates) :][: spec.num_kv_heads]
+        v = heads[len(heads) - spec.num_kv_heads :]
+        v = v / torch.sqrt((v * v).mean(dim=-1, keepdim=True) + self._eps) if spec.has_value_norm else v
+        q = self._norm_heads("q_norm", q)
+        k = self._norm_heads("k_norm", k) if spec.has_own_rows else k
         if spec.growth is not None:
             steps = [1 + spec.growth.beta * math.log(1 + p // spec.growth.length) for p in range(count)]
             q = q * torch.tensor(steps, dtype=q.dtype, device=q.device)[:, None]
         if spec.rotation is not None:
             turns = _turns(spec.rotation, spec.head_dim, count, self._max_len).to(x.device)
-            q, k = _turned(q, turns), _turned(k, turns)
+            q, k = _turned(q, turns), _turned(k, turns) if spec.has_own_rows else k
+        if spec.has_own_rows:
+            kept[spec.window] = k, v
+        k, v = kept[spec.window]
         group = spec.num_heads // spec.num_kv_heads
         own, other = torch.arange(count, device=x.device)[:, None], torch.arange(count, device=x.device)
         is_hidden = other > own
@@ -170,7 +210,8 @@ def _turned_by(rotation: Rotation, width: int, max_len: int, x: Tensor) -> Tenso
 def _turns(rotation: Rotation, head_dim: int, count: int, max_len: int) -> Tensor:
     """complex128 [T, D / 2]"""
     pairs = (rotation.num_turned or head_dim) // 2
-    steps = [_frequency(rotation, i, pairs, max_len) for i in range(pairs)]
+    turned = rotation.num_pairs or pairs
+    steps = [_frequency(rotation, i, pairs, max_len) if i < turned else 0.0 for i in range(pairs)]
     angles = torch.arange(count, dtype=torch.float64)[:, None] * torch.tensor(steps, dtype=torch.float64)
     length = rotation.scaling.attention_factor if rotation.scaling else 1.0
     still = torch.ones(count, head_dim // 2 - pairs, dtype=torch.complex128)

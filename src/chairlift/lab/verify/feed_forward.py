@@ -4,7 +4,7 @@ Written out from definitions, as `dense.py` is.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -23,24 +23,36 @@ def linear(matrix: Matrix, read: Callable[[Part], Tensor]) -> Linear:
     return lambda x: x @ weight.T + bias
 
 
-def feed_forward_of(spec: FeedForwardSpec, tensors: LayerTensors, read: Callable[[Part], Tensor]) -> Linear:
-    """[T, E] -> [T, E]: what every token takes, and what the experts that it chooses add."""
-    added: list[Linear] = []
+def feed_forward_of(
+    spec: FeedForwardSpec, tensors: LayerTensors, read: Callable[[Part], Tensor], norms: Mapping[str, Linear]
+) -> Callable[[Tensor, Tensor], Tensor]:  # fmt: skip
+    """Of x and the residual, [T, E] each: what every token takes, and what the experts that it chooses add. norms: of
+    experts, where these have their own."""
+    added: list[Callable[[Tensor, Tensor], Tensor]] = []
     if tensors.gate_up is not None and tensors.down is not None:
         gate_up, down = linear(tensors.gate_up, read), linear(tensors.down, read)
         gate = tensors.experts and tensors.experts.shared_gate
-        share = linear(gate, read) if gate else None
-        added.append(lambda x: _shared(down(_active(gate_up(x), spec.activation, spec.has_gate)), share and share(x)))
+        share, after_shared = linear(gate, read) if gate else None, norms.get("after_shared", _same)
+
+        def shared(x: Tensor, _: Tensor) -> Tensor:
+            given = down(active(gate_up(x), spec.activation, spec.has_gate))
+            return after_shared(given if share is None else given / (1.0 + torch.exp(-share(x))))
+
+        added.append(shared)
     if tensors.experts is not None:
-        added.append(_Mixture(spec, tensors.experts, read).through)
-    return lambda x: sum((each(x) for each in added), torch.zeros_like(x))
+        mixture = _Mixture(spec, tensors.experts, read)
+        if norms:
+            added.append(lambda _, residual: mixture.apart(residual, norms))
+        else:
+            added.append(lambda x, _: mixture.through(x, x))
+    return lambda x, residual: sum((each(x, residual) for each in added), torch.zeros_like(x))
 
 
-def _shared(given: Tensor, share: Tensor | None) -> Tensor:
-    return given if share is None else given / (1.0 + torch.exp(-share))
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
-def _active(product: Tensor, activation: str, has_gate: bool = True) -> Tensor:
+def active(product: Tensor, activation: str, has_gate: bool = True) -> Tensor:
     """[T, 2F] -> [T, F], without a gate [T, F] -> [T, F]"""
     gate, up = product.chunk(2, dim=1) if has_gate else (product, torch.ones_like(product))
     if activation == "silu":
@@ -57,21 +69,26 @@ class _Mixture:
         self._spec, self._rule = spec, spec.experts
         self._router = linear(tensors.router, read)
         self._correction = read(tensors.correction) if tensors.correction else None
+        self._factors = read(tensors.factors).tolist() if tensors.factors else [1.0] * self._rule.count
         self._gate_up, self._down = (
             _by_expert(each, self._rule.count, read) for each in (tensors.gate_up, tensors.down)
         )
 
-    def through(self, x: Tensor) -> Tensor:
-        """[T, E] -> [T, E]"""
-        return torch.cat([self._token(token) for token in x[:, None]])
+    def apart(self, residual: Tensor, norms: Mapping[str, Linear]) -> Tensor:
+        seen = norms["router"](residual) / math.sqrt(residual.shape[1])
+        return norms["after_experts"](self.through(norms["before_experts"](residual), seen))
 
-    def _token(self, token: Tensor) -> Tensor:
+    def through(self, x: Tensor, seen: Tensor) -> Tensor:
+        """[T, E] -> [T, E]; seen: by the router"""
+        return torch.cat([self._token(*both) for both in zip(x[:, None], seen[:, None], strict=True)])
+
+    def _token(self, token: Tensor, seen: Tensor) -> Tensor:
         """[1, E] -> [1, E]"""
-        (logits,) = self._router(token).double().tolist()
+        (logits,) = self._router(seen).double().tolist()
         total = torch.zeros_like(token)
         for expert, weight in weights_of(logits, self._rule, self._listed()).items():
-            active = _active(self._gate_up[expert](token), self._spec.activation)
-            total = total + weight * self._down[expert](active)
+            inner = active(self._gate_up[expert](token), self._spec.activation)
+            total = total + weight * self._factors[expert] * self._down[expert](inner)
         return total
 
     def _listed(self) -> list[float]:

@@ -3,6 +3,7 @@
 from chairlift.models.families.cohere import COHERE2
 from chairlift.models.families.exaone import EXAONE4
 from chairlift.models.families.gemma import GEMMA2, GEMMA3
+from chairlift.models.families.gemma4 import GEMMA4, GEMMA4_UNIFIED
 from chairlift.models.families.glm import GLM4
 from chairlift.models.families.granite import GRANITE, GRANITE4
 from chairlift.models.families.llama import LLAMA, MISTRAL
@@ -21,8 +22,8 @@ from chairlift.models.families.smollm import SMOLLM3
 from chairlift.models.families.starcoder import STARCODER2
 
 FAMILIES = (
-    LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3, GRANITE, GRANITE4, SMOLLM3, GLM4, OLMO2, OLMO3, EXAONE4,
-    SEED_OSS, MINISTRAL3, COHERE2, STARCODER2, MIXTRAL, QWEN3_MOE, GLM4_MOE, GPT_OSS,
+    LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, GEMMA4, GEMMA4_UNIFIED, PHI3, GRANITE, GRANITE4, SMOLLM3, GLM4,
+    OLMO2, OLMO3, EXAONE4, SEED_OSS, MINISTRAL3, COHERE2, STARCODER2, MIXTRAL, QWEN3_MOE, GLM4_MOE, GPT_OSS,
     QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, DEEPSEEK2, DEEPSEEK3, GLM4_LITE,
 )  # fmt: skip
 BY_ARCHITECTURE = {family.architecture: family for family in FAMILIES}

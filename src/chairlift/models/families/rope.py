@@ -22,6 +22,7 @@ _ALWAYS = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 _SCALED = _ALWAYS | {"factor", "original_max_position_embeddings"}
 _KEYS = {
     "default": _ALWAYS,
+    "proportional": _ALWAYS,
     "linear": _ALWAYS | {"factor"},
     "llama3": _SCALED | {"low_freq_factor", "high_freq_factor"},
     "yarn": _SCALED | {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"},
@@ -52,15 +53,18 @@ def read_rotation(config: Fields, turning: Turning = WHOLE, theta: float = THETA
     return rotation
 
 
-def read_rotations(config: Fields, theta: float, local_theta: float) -> tuple[Rotation, Rotation]:
+def read_rotations(
+    config: Fields, theta: float, local_theta: float, *, turning: Turning = WHOLE
+) -> tuple[Rotation, Rotation]:  # fmt: skip
     """Of layers without a window, and of those with one, which older files do not scale; thetas: where the
-    configuration does not say."""
+    configuration does not say; turning: of the first."""
     if (given := config.get("rope_parameters")) is None:
         return older_rotation(config, theta), Rotation(theta=local_theta)
     if not isinstance(given, dict):
         raise config.bad("rope_parameters", "must be a map")
     kinds = Fields(f"{config.origin}: rope_parameters", given)
-    full, local = rotation_at(kinds, "full_attention", theta), rotation_at(kinds, "sliding_attention", local_theta)
+    full = rotation_at(kinds, "full_attention", theta, turning)
+    local = rotation_at(kinds, "sliding_attention", local_theta)
     refuse_other(config, full)
     return full, local
 
@@ -100,6 +104,8 @@ def rotation_at(config: Fields, name: str, theta: float | None = None, turning: 
         raise config.bad(name, "must be a map")
     rope = Fields(f"{config.origin}: {name}", values)
     kind = _kind(rope, values, turning)
+    if kind == "proportional":
+        return Rotation(theta=rope.positive("rope_theta", theta), num_pairs=_num_pairs(rope, turning))
     num_turned = _num_turned(config, rope, turning)
     scaling = _scaling(config, rope, kind, (num_turned or turning.head_dim) // 2)
     if (theta := rope.positive("rope_theta", theta)) <= 1.0 and kind == "yarn":
@@ -117,6 +123,16 @@ def _kind(rope: Fields, values: dict[str, Any], turning: Turning) -> str:
     if unknown:
         raise InvalidConfig(f"{rope.origin}: unknown key {unknown[0]!r} for rope_type {kind!r}")
     return kind
+
+
+def _num_pairs(rope: Fields, turning: Turning) -> int:
+    """Of a head's pairs; 0: all."""
+    if not turning.head_dim:
+        raise InvalidConfig(f"{rope.origin}: rope_type 'proportional' is not supported here")
+    share = rope.number("partial_rotary_factor", 1.0, most=1.0)
+    if not (count := int(share * turning.head_dim // 2)):
+        raise rope.bad("partial_rotary_factor", f"must turn a pair of a head of {turning.head_dim}")
+    return count if count < turning.head_dim // 2 else 0
 
 
 def _num_turned(config: Fields, rope: Fields, turning: Turning) -> int:

@@ -10,6 +10,8 @@ TESTED: dict[str, tuple[str, ...]] = {
     "Qwen3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "Gemma2ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "Gemma3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
+    "Gemma4ForCausalLM": ("twin", "exact", "gpu"),
+    "Gemma4UnifiedForCausalLM": ("twin", "exact", "gpu"),
     "Phi3ForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "GraniteForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),
     "GraniteMoeHybridForCausalLM": ("twin", "exact", "gguf", "ranks", "gpu"),

@@ -51,6 +51,7 @@ ARITHMETIC: dict[str, tuple[Any, ...]] = {
     "global_attn_every_n_layers": _1, "use_bidirectional_attention": _OFF, "is_causal": _ON, "prefix_lm": _OFF,
     "attention_sink": _OFF, "add_swa_attention_sink_bias": _OFF, "add_full_attention_sink_bias": _OFF,
     # Keys and values of another size, experts, recurrent layers
+    "global_head_dim": _NULL, "num_global_key_value_heads": _NULL, "per_layer_config": _NULL, "top_k_experts": _0,
     "kv_lora_rank": _NULL, "q_lora_rank": _NULL, "qk_rope_head_dim": _NULL, "qk_nope_head_dim": _NULL,
     "v_head_dim": _NULL, "num_experts": _0, "num_local_experts": _0, "n_routed_experts": _0, "n_shared_experts": _0,
     "num_shared_experts": _0, "moe_num_experts": _0, "num_experts_per_tok": _0, "num_experts_per_token": _0,

@@ -14,6 +14,8 @@ _QWEN2, _QWEN3 = "qwen2", "qwen3"
 # By architecture: the model_type of the text, and our family's.
 WRAPPERS: dict[str, dict[str, str]] = {
     "Gemma3ForConditionalGeneration": {"gemma3_text": "gemma3_text"},
+    "Gemma4ForConditionalGeneration": {"gemma4_text": "gemma4_text"},
+    "Gemma4UnifiedForConditionalGeneration": {"gemma4_unified_text": "gemma4_unified_text"},
     "Mistral3ForConditionalGeneration": {"mistral": "mistral", "ministral3": "ministral3"},
     "Qwen2VLForConditionalGeneration": {"qwen2_vl_text": _QWEN2, "qwen2_vl": _QWEN2},
     "Qwen2_5_VLForConditionalGeneration": {"qwen2_5_vl_text": _QWEN2, "qwen2_5_vl": _QWEN2},
@@ -27,9 +29,10 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072,
     },
 }  # fmt: skip
-TOWERS = tuple(
-    before + tower for before in ("", "model.") for tower in ("vision_tower.", "multi_modal_projector.", "visual.")
-)
+_TOWERS = (
+    "vision_tower", "multi_modal_projector", "visual", "audio_tower", "vision_embedder", "embed_vision", "embed_audio",
+)  # fmt: skip
+TOWERS = tuple(f"{before}{tower}." for before in ("", "model.") for tower in _TOWERS)
 _OF_IMAGES = re.compile(r"vision_|image_|video_|spatial_|mrope_section$")
 _SHARED = ("quantization_config", "eos_token_id", "bos_token_id", "dtype", "torch_dtype")  # what the wrapper may say
 _BEFORE_TEXT = re.compile(r"^(?:model\.language_model|language_model\.model)\.|^language_model\.(?=lm_head\.)")

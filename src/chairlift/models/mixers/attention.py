@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from chairlift.models.spec import Names
 
 
+_ROWS = ("queries", "keys", "values")  # of the first matrix
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
     """Rotary frequencies other than the plain ones."""
@@ -35,7 +38,8 @@ class Rotation:
 
     theta: float
     scaling: RopeScaling | None = None
-    num_turned: int = 0  # values of a head that turn, its first; 0: all
+    num_turned: int = 0  # values of a head that turn, its first, as if there were no others; 0: all
+    num_pairs: int = 0  # pairs of values half of them apart that turn, the first, by angles as if all did; 0: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,9 @@ class AttentionSpec(MixerSpec):
     has_qk_norm: bool = False  # of each head of queries and keys
     has_sinks: bool = False  # each head has a score more, which takes its share and has no value
     has_wide_qk_norm: bool = False  # of all heads of queries at once, and of all heads of keys
+    has_value_norm: bool = False  # of each head of values, without weights
+    has_keys_as_values: bool = False  # as they are before their norm and rotation; their matrix is there once
+    has_own_rows: bool = True  # False: only queries are its own
     has_gate: bool = False  # what each head gives is multiplied by the sigmoid of as many numbers more
     growth: QueryGrowth | None = None
 
@@ -74,7 +81,13 @@ class AttentionSpec(MixerSpec):
 
     @property
     def num_inputs(self) -> int:
-        return ((1 + self.has_gate) * self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+        return sum(self._heads) * self.head_dim
+
+    @property
+    def _heads(self) -> tuple[int, ...]:
+        """That its matrix gives: queries, with gates if there are, then keys, then values."""
+        counts = (1 + self.has_gate) * self.num_heads, self.num_kv_heads, self.num_kv_heads
+        return counts[: 1 if not self.has_own_rows else 2 if self.has_keys_as_values else len(_ROWS)]
 
     @property
     def num_outputs(self) -> int:
@@ -93,15 +106,16 @@ class AttentionSpec(MixerSpec):
         return ((self.rotation, self.head_dim),)
 
     def tensors(self, prefix: str, names: "Names", hidden: int) -> MixerTensors:
-        q_rows, kv_rows = self.num_outputs, self.num_kv_heads * self.head_dim
-        order = self._order(names)
-        rows = ((1 + self.has_gate) * q_rows, kv_rows, kv_rows)
-        qkv = stacked(prefix, names.qkv, rows, hidden, self.has_bias, order)
+        order, count = self._order(names), len(self._heads)
+        assert order is None or count == len(_ROWS), "the last rows are values, which are stored in order"
+        rows = tuple(heads * self.head_dim for heads in self._heads)
+        qkv = stacked(prefix, names.qkv[:count], rows, hidden, self.has_bias, order)
         return MixerTensors(
             matrices={"qkv": self._with_gates(qkv, order) if self.has_gate else qkv},
-            output=stacked(prefix, (names.output,), (hidden,), q_rows, self.has_output_bias),
+            output=stacked(prefix, (names.output,), (hidden,), self.num_outputs, self.has_output_bias),
             norms=self._qk_norms(names, prefix, order),
             further={"sinks": Part(f"{prefix}{names.sinks}", (self.num_heads,))} if self.has_sinks else {},
+            unread=() if self.has_own_rows else tuple(f"{prefix}{name}." for name in (*names.qkv[1:], names.k_norm)),
         )
 
     def _with_gates(self, qkv: Matrix, order: HeadOrder | None) -> Matrix:
@@ -127,9 +141,10 @@ class AttentionSpec(MixerSpec):
             return {}
         offset = names.norm_offset if names.qk_norm_offset is None else names.qk_norm_offset
         counts = (self.num_heads, self.num_kv_heads) if self.has_wide_qk_norm else (1, 1)
+        stored = ("q_norm", names.q_norm), ("k_norm", names.k_norm)
         return {
             role: Part(
                 f"{prefix}{name}.weight", (count * self.head_dim,), order and order._replace(num_heads=count), offset
             )
-            for role, name, count in zip(("q_norm", "k_norm"), (names.q_norm, names.k_norm), counts, strict=True)
+            for (role, name), count in zip(stored[: None if self.has_own_rows else 1], counts, strict=False)
         }

@@ -63,6 +63,11 @@ class MixerSpec(ABC):
         return 0
 
     @property
+    def has_own_rows(self) -> bool:
+        """False: it reads those of the last layer before it with the same reach that has its own."""
+        return True
+
+    @property
     def rotations(self) -> "tuple[tuple[Rotation | None, int], ...]":
         """Tables of angles that it looks up, each with the numbers that it has of a position."""
         return ()

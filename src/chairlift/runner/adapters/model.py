@@ -130,6 +130,12 @@ def with_weights(decoder: Decoder, wrap: Wrap) -> Decoder:
                 output=wrap(layer.output, (index, "output"), is_last),
                 gate_up=layer.gate_up and wrap(layer.gate_up, (index, "gate_up"), is_last),
                 down=layer.down and wrap(layer.down, (index, "down"), is_last),
+                token=layer.token
+                and replace(
+                    layer.token,
+                    gate=wrap(layer.token.gate, (index, "token_gate"), is_last),
+                    output=wrap(layer.token.output, (index, "token_output"), is_last),
+                ),
             )
         )
     return replace(decoder, layers=tuple(layers))

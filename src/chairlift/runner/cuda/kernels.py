@@ -166,7 +166,8 @@ def rotate_store_kernel(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, Q_ROWS: tl.constexpr, KV_ROWS: tl.constexpr, DIM: tl.constexpr,
     SIZE: tl.constexpr, HAS_NORM: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """One token a program: queries are rotated into `out`, keys rotated into the cache, values copied there.
+    """One token a program: queries are rotated into `out`, keys rotated into the cache, values copied there. Without
+    KV_HEADS there are queries alone.
 
     Q_ROWS and KV_ROWS are the numbers of heads rounded up to powers of two.
     """

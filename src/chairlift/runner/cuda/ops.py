@@ -19,7 +19,8 @@ from chairlift.runner.cuda.attention.paged import (
     partial_kernel,
     single_kernel,
 )
-from chairlift.runner.cuda.attention.prefill import prefill_kernel
+from chairlift.runner.cuda.attention.prefill import prefill_kernel, prompt_options
+from chairlift.runner.cuda.attention.tiling import LARGE_HEAD
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.experts.experts import add_experts
 from chairlift.runner.cuda.experts.matrices import CudaExperts
@@ -50,7 +51,6 @@ from chairlift.runner.weights.mxfp4 import MXFP4
 from chairlift.runner.weights.quantised import FP8
 from chairlift.runner.weights.source import Stored
 
-_TILE = 64  # keys at a time, of a tile of queries
 _STRETCH = 1024  # of a row: one program's share of an activation
 _FEW = 64  # rows of a step whose kernels are launched before those ahead have finished: its weights wait for nobody
 
@@ -126,13 +126,15 @@ class CudaOps:
         self._counters = torch.zeros(max(a.spec.num_kv_heads for a in attentions), dtype=torch.int32, device=device)
         for attention in {a.spec: a for a in attentions}.values():
             spec = attention.spec
-            if not self._exact:
+            is_large = spec.head_dim > LARGE_HEAD
+            if not spec.has_own_rows or spec.has_sinks or is_large or _grows_late(attention):
+                self._fused[spec] = False
+            elif not self._exact:
                 self._fused[spec] = not spec.has_groups
             elif device.type == "cuda":
                 self._fused[spec] = can_fuse(self.rotate_and_store, attention, dtype, block_size, width, device)
             else:  # without a device there is nothing to try
                 self._fused[spec] = not spec.has_qk_norm
-            self._fused[spec] &= not spec.has_sinks and not _grows_late(attention)
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias, self._hopper)
@@ -186,15 +188,16 @@ class CudaOps:
         )  # fmt: skip
 
     def rotate_and_store(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
-        """Queries [T, heads, head_dim]; keys and values are in the cache then."""
+        """Queries [T, heads, head_dim]; keys and values, where the layer has them, are in the cache then."""
         _, kv_heads, block_size, head_dim = keys.shape
-        heads = attention.spec.num_heads
+        kv_heads *= attention.spec.has_own_rows
+        heads, q_norm = attention.spec.num_heads, attention.q_norm
         out = torch.empty(len(qkv), heads, head_dim, dtype=qkv.dtype, device=qkv.device)
         rotate_store_kernel[(len(qkv),)](
-            qkv, out, attention.rotation, batch.positions, batch.slots, keys, values, attention.q_norm,
-            attention.k_norm, attention.eps,
+            qkv, out, attention.rotation, batch.positions, batch.slots, keys, values, q_norm,
+            attention.k_norm if kv_heads else q_norm, attention.eps,
             HEADS=heads, KV_HEADS=kv_heads, Q_ROWS=triton.next_power_of_2(heads),
-            KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size,
+            KV_ROWS=triton.next_power_of_2(max(1, kv_heads)), DIM=head_dim, SIZE=block_size,
             HAS_NORM=attention.spec.has_qk_norm,
             num_warps=8, enable_fp_fusion=not self._exact,  # as the kernel of a single row has it
             **dependent(len(qkv) <= _FEW),
@@ -240,8 +243,8 @@ class CudaOps:
         _, kv_heads, block_size, _ = keys.shape
         prefill_kernel[(heads, len(tiles))](
             q, keys, values, tables, tiles, sinks, out, spec.scale, spec.cap, spec.window, tables.shape[1],
-            HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, TILE=_TILE,
-            HAS_CAP=spec.cap > 0, HAS_SINKS=sinks is not None, num_warps=4, num_stages=2,
+            HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES,
+            HAS_CAP=spec.cap > 0, HAS_SINKS=sinks is not None, **prompt_options(head_dim, keys.element_size()),
         )  # fmt: skip
 
     @staticmethod
@@ -270,7 +273,11 @@ class CudaOps:
         else:
             grouped = group(heads, kv_heads)
             partial_kernel[(num_rows, kv_heads, splits)](
-                *inputs, KV_HEADS=kv_heads, GROUP=grouped, num_stages=num_stages(tile), **options
+                *inputs,
+                KV_HEADS=kv_heads,
+                GROUP=grouped,
+                num_stages=num_stages(tile, head_dim, keys.element_size()),
+                **options,
             )
         if splits > 1:
             combine_kernel[(num_rows, heads)](
@@ -328,8 +335,8 @@ class CudaOps:
         self._has_mxfp4 = True
         return CudaExperts(blocks, bias, scales)
 
-    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
-        return add_experts(x, experts, shared, self._exact, self._hopper.experts)
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None, seen: Tensor | None = None) -> Tensor:
+        return add_experts(x, experts, shared, seen, self._exact, self._hopper.experts)
 
     def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation, has_gate=False)

@@ -68,7 +68,9 @@ class CudaRunner:
         part = DevicePart(model, kv, device, limits, flash, exact, max_graphs, adapters)
         self._slots = part.slots
         self.device: DevicePart | RankedDevice = part if orders is None else RankedDevice(part, orders)
-        self.host = HostPart(self.device.num_rows, self.device.table_width, kv.block_size, kv.kinds, kv.num_groups)
+        self.host = HostPart(
+            self.device.num_rows, self.device.table_width, kv.block_size, kv.kinds, kv.num_groups, kv.fit
+        )  # fmt: skip
         # The blocks of other ranks lie in their memories.
         self.host_memory: HostMemory | None = kv.host if orders is None else None
         self._kv = kv

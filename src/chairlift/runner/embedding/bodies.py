@@ -57,15 +57,15 @@ class DecoderBody:
         return normalized(pooled) if self.config.is_normalized else _wide(pooled)
 
     def _scratch(self, num_blocks: int) -> "Scratch":
-        kinds = [layer.spec.mixer.rows for layer in self.decoder.layers]
+        kinds = [(layer.spec.mixer.rows, layer.spec.mixer.reach) for layer in self.decoder.layers]
         made = {
-            rows: tuple(
+            kind: tuple(
                 torch.zeros(num_blocks, row.num_heads, BLOCK, row.width, dtype=self.decoder.dtype, device=self.device)
-                for row in rows
+                for row in kind[0]
             )
-            for rows in dict.fromkeys(kinds)
+            for kind in dict.fromkeys(kinds)
         }
-        return Scratch([made[rows] for rows in kinds], (0,) * len(kinds))
+        return Scratch([made[kind] for kind in kinds], (0,) * len(kinds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,12 @@ def limits_without_pool(
     can release what lies behind windows. memory: of a GPU that is elsewhere. sizes: of numbers, for states."""
     max_running = settings.max_running or _max_running(settings, device, memory)
     max_model_len = _max_model_len(settings, config)
+    groups = kv_groups(config, can_group, sizes)
+    if settings.block_size % groups.fit.pages_a_block:
+        raise InvalidConfig(
+            f"block_size {settings.block_size}: {config.architecture} divides a block among {groups.fit.pages_a_block} "
+            "pages of layers with a window; use a multiple of it"
+        )
     return Limits(
         vocab_size=config.vocab_size,
         max_model_len=max_model_len,
@@ -40,7 +46,7 @@ def limits_without_pool(
         max_running=max_running,
         max_step_tokens=settings.max_step_tokens or max(_MAX_STEP_TOKENS[device.type], max_running),
         max_step_prompts=settings.max_step_prompts,
-        groups=kv_groups(config, can_group, sizes).beside(max_model_len),
+        groups=groups.beside(max_model_len),
         num_adapter_slots=settings.max_loras if settings.has_adapters else 0,
     )
 

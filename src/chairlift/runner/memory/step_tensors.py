@@ -39,6 +39,7 @@ class _Step:
 
     def logits(self) -> Piece:
         x = self._hidden()
+        brought = self._brought() if self._config.token_width else None
         for left, layer in zip(reversed(range(self._config.num_layers)), self._config.layers, strict=True):
             x = self._normed(x, layer.has_norm_before)
             beside = x if layer.is_parallel else None
@@ -51,6 +52,10 @@ class _Step:
             x = self._after(self._in_place_of(x, self._fed_forward(layer)), layer)
             if beside is not None:
                 self._memory.free(beside)
+            if brought is not None:
+                x = self._in_place_of(self._in_place_of(x, self._rows(self._config.token_width)), self._hidden())
+        if brought is not None:
+            self._memory.free(brought)
         x = self._normed(x, has_norm=True)
         self._memory.free(self._residual)
         if self._num_rows > self._key.num_samples:
@@ -65,6 +70,14 @@ class _Step:
 
     def _hidden(self) -> Piece:
         return self._rows(self._config.hidden_size)
+
+    def _brought(self) -> Piece:
+        """By tokens to all layers."""
+        width = self._config.token_width * self._config.num_layers
+        context = self._rows(width)
+        out, rows = self._rows(width), self._rows(width)
+        self._memory.free(context, rows)
+        return out
 
     def _in_place_of(self, before: Piece, after: Piece) -> Piece:
         if before is not self._residual:

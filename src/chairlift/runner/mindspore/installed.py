@@ -50,8 +50,12 @@ def _lacking(layer: LayerSpec) -> str:
         return "experts"
     if attention.has_wide_qk_norm:
         return "norms over all heads"
+    if attention.has_value_norm or attention.has_keys_as_values or not attention.has_own_rows:
+        return "values that are normalised, are keys, or are another layer's"
     if attention.growth is not None:
         return "queries that grow with their position"
+    if layer.has_scalar:
+        return "a factor of the residual"
     if layer.is_parallel:
         return "branches in parallel"
     return "" if feed_forward.has_gate else "a feed-forward without a gate"

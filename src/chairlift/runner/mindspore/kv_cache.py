@@ -12,6 +12,7 @@ from mindspore import Parameter, ops
 from numpy.typing import DTypeLike, NDArray
 
 from chairlift.core.memory.pages import Kind
+from chairlift.models.kv_groups import WHOLE
 from chairlift.runner.kv_cache import Moves
 from chairlift.runner.mindspore.weight import put
 
@@ -26,6 +27,7 @@ class MindSporeCache:
         """shapes: of each layer's keys, and of its values."""
         self.block_size = block_size
         self.kinds: Sequence[Kind] = ()  # every layer keeps all tokens
+        self.fit = WHOLE
         self.num_groups: Sequence[int] = ()
         self.keys = [_zeros(shape, dtype) for shape in shapes]
         self.values = [_zeros(shape, dtype) for shape in shapes]

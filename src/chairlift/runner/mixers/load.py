@@ -61,9 +61,10 @@ def _attention(spec: AttentionSpec, tensors: MixerTensors, reads: Reads) -> Atte
     q_gain, k_gain = (reads.gain(norm) if (norm := tensors.norms.get(role)) else None for role in ("q_norm", "k_norm"))
     factors = query_factors(spec.growth, len(table), reads.wide)
     sinks = tensors.further.get("sinks")
+    ones = torch.ones(spec.head_dim, dtype=reads.wide, device=reads.device)
     return Attention(
         spec, table, q_gain, k_gain, reads.eps, None if factors is None else factors.to(reads.device),
-        None if sinks is None else reads.tensor(sinks),
+        None if sinks is None else reads.tensor(sinks), Norm(ones, reads.eps) if spec.has_value_norm else None,
     )  # fmt: skip
 
 

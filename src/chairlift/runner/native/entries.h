@@ -26,8 +26,8 @@ void chairlift_norm(const void *x, void *residual, const float *gain, const floa
 void chairlift_cap(float *x, int rows, int64_t n, float cap);
 void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int has_gate,
                         int is_bf16);
-void chairlift_route(const float *logits, const float *correction, int32_t *ids, float *weights, int rows,
-                     int num_experts, int num_chosen, int scores, int is_normalised, int num_groups,
+void chairlift_route(const float *logits, const float *correction, const float *factors, int32_t *ids, float *weights,
+                     int rows, int num_experts, int num_chosen, int scores, int is_normalised, int num_groups,
                      int num_chosen_groups, float factor);
 void chairlift_experts(const void *x, const int32_t *ids, const float *weights, const void *shared, void *out,
                        const void *gate_up, const void *down, int rows, int64_t width, int64_t inner, int num_experts,

@@ -15,7 +15,7 @@ enum { SOFTMAX, CHOSEN, SIGMOID }; /* as in model.py */
 enum { PACKED = -1 };              /* a part that is not in blocks */
 
 typedef struct {
-    const float *logits, *correction; /* correction may be NULL */
+    const float *logits, *correction, *factors; /* the last two may be NULL */
     int32_t *ids;
     float *weights;
     int num_experts, num_chosen, scores, is_normalised, num_groups, num_chosen_groups;
@@ -75,15 +75,18 @@ static void route_row(void *arg, int row) {
         sum += weights[n];
     }
     int is_divided = job->is_normalised || job->scores == CHOSEN;
-    for (int n = 0; n < job->num_chosen; n++) weights[n] = weights[n] / (is_divided ? sum + 1e-20f : 1.0f) * job->factor;
+    for (int n = 0; n < job->num_chosen; n++) {
+        weights[n] = weights[n] / (is_divided ? sum + 1e-20f : 1.0f) * job->factor;
+        if (job->factors) weights[n] *= job->factors[ids[n]];
+    }
 }
 
 /* logits [rows, num_experts] -> ids and weights [rows, num_chosen], best first */
-EXPORT void chairlift_route(const float *logits, const float *correction, int32_t *ids, float *weights, int rows,
-                            int num_experts, int num_chosen, int scores, int is_normalised, int num_groups,
-                            int num_chosen_groups, float factor) {
-    route_job job = {logits, correction, ids, weights, num_experts, num_chosen, scores, is_normalised, num_groups,
-                     num_chosen_groups, factor};
+EXPORT void chairlift_route(const float *logits, const float *correction, const float *factors, int32_t *ids,
+                            float *weights, int rows, int num_experts, int num_chosen, int scores, int is_normalised,
+                            int num_groups, int num_chosen_groups, float factor) {
+    route_job job = {logits, correction, factors, ids, weights, num_experts, num_chosen, scores, is_normalised,
+                     num_groups, num_chosen_groups, factor};
     pool_run(route_row, &job, rows);
 }
 

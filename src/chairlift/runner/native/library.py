@@ -31,7 +31,7 @@ _SIGNATURES = {
     "chairlift_activate": (None, [c_void_p] * 2 + [c_int, c_int64, c_int, c_int, c_int]),
     "chairlift_encoder_attention": (None, [c_void_p] * 7 + [c_int64] + [c_int] * 4 + [c_float, c_int, c_int]),
     "chairlift_cap": (None, [c_void_p, c_int, c_int64, c_float]),
-    "chairlift_route": (None, [c_void_p] * 4 + [c_int] * 7 + [c_float]),
+    "chairlift_route": (None, [c_void_p] * 5 + [c_int] * 7 + [c_float]),
     "chairlift_experts": (None, [c_void_p] * 7 + [c_int] + [c_int64] * 2 + [c_int] * 6),
     "chairlift_adapters": (None, [c_void_p] * 4 + [c_int] + [c_int64] * 2 + [c_int] * 2),
     "chairlift_rotate": (None, [c_void_p] * 10 + [c_int] * 5 + [c_float, c_int, c_int]),

@@ -120,6 +120,7 @@ class NativeOps:
     ) -> Tensor:  # fmt: skip
         """Writes keys and values to the cache. -> queries [T, heads, head_dim]"""
         _, kv_heads, block_size, _ = keys.shape
+        kv_heads *= attention.spec.has_own_rows
         heads, head_dim = attention.spec.num_heads, attention.spec.head_dim
         assert head_dim <= MAX_HEAD_DIM
         num_rows = qkv.size(0)
@@ -180,17 +181,17 @@ class NativeOps:
     def expert_weights(self, weights: Sequence[Weight]) -> ExpertWeight:
         return native_experts(weights)
 
-    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None, seen: Tensor | None = None) -> Tensor:
         spec, rule, gate_up, down = experts.spec, experts.rule, experts.gate_up, experts.down
         assert isinstance(gate_up, NativeExperts) and isinstance(down, NativeExperts)
         num_rows, width = x.shape
-        logits = experts.router.logits(x)
+        logits = experts.router.logits(x if seen is None else seen)
         ids = self.calls.empty((num_rows, rule.num_chosen), torch.int32)
         weights = self.calls.empty((num_rows, rule.num_chosen), torch.float32)
         self._route(
-            logits.data_ptr(), pointer(experts.correction), ids.data_ptr(), weights.data_ptr(), num_rows, rule.count,
-            rule.num_chosen, SCORES.index(rule.scores), rule.is_normalised, rule.num_groups, rule.num_chosen_groups,
-            rule.factor,
+            logits.data_ptr(), pointer(experts.correction), pointer(experts.factors), ids.data_ptr(),
+            weights.data_ptr(), num_rows, rule.count, rule.num_chosen, SCORES.index(rule.scores),
+            rule.is_normalised, rule.num_groups, rule.num_chosen_groups, rule.factor,
         )  # fmt: skip
         out = self.calls.empty((num_rows, width), x.dtype)
         self._experts(

@@ -46,7 +46,7 @@ EXPORT void chairlift_play(const tape_call *calls, int64_t count) {
                                 F(14), F(15), I(16), I(17), I(18));
             break;
         case ROUTE:
-            chairlift_route(P(0), P(1), P(2), P(3), I(4), I(5), I(6), I(7), I(8), I(9), I(10), F(11));
+            chairlift_route(P(0), P(1), P(2), P(3), P(4), I(5), I(6), I(7), I(8), I(9), I(10), I(11), F(12));
             break;
         case EXPERTS:
             chairlift_experts(P(0), P(1), P(2), P(3), P(4), P(5), P(6), I(7), L(8), L(9), I(10), I(11), I(12), I(13),

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import Decoder, OnLayer, nothing
-from chairlift.runner.ops import Batch
+from chairlift.runner.model import Decoder, Layer, OnLayer, nothing
+from chairlift.runner.ops import Attention, Batch
 
 MAX_ROWS = 8  # beyond, kernels take longer than Python
 _COPIED = ("tokens", "positions", "slots", "starts", "contexts")  # of a batch, beside the tables
@@ -87,10 +87,14 @@ class Tape:
 
 def taped_decoder(decoder: Decoder, calls: Calls) -> "TapedDecoder | Decoder":
     """With a tape where all that its layers do is such calls."""
-    is_taped = len(decoder.attentions) == len(decoder.layers)
-    return (
-        TapedDecoder(decoder, calls) if is_taped and not any(a.spec.has_gate for a in decoder.attentions) else decoder
-    )
+    is_called = decoder.token_inputs is None and all(map(_is_called, decoder.layers))
+    return TapedDecoder(decoder, calls) if is_called else decoder
+
+
+def _is_called(layer: Layer) -> bool:
+    mixer, experts = layer.mixer, layer.experts
+    has_share = experts is not None and experts.shared_gate is not None
+    return isinstance(mixer, Attention) and mixer.is_attended_whole and layer.scalar is None and not has_share
 
 
 class TapedDecoder:
@@ -117,7 +121,7 @@ class TapedDecoder:
 
     def _record(self, batch: Batch, kv: KvCache) -> Tape:
         decoder = self._decoder
-        own = _room_for(batch, -(-decoder.max_len // kv.block_size))
+        own = _room_for(batch, -(-decoder.max_len // kv.block_size) * kv.fit.pages_a_block)
         _copy(batch, own)
         self._calls.begin()
         try:

@@ -18,8 +18,7 @@ class RankedCache:
         """part: of this rank."""
         self.part = part
         self.block_size = part.block_size
-        self.kinds = part.kinds
-        self.num_groups = part.num_groups
+        self.kinds, self.num_groups, self.fit = part.kinds, part.num_groups, part.fit
         self._orders = orders
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:

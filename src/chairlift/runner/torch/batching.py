@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.memory.pages import Fixed, Kind
 from chairlift.core.plan import Chunk, StepPlan
+from chairlift.models.kv_groups import WHOLE, Fit
 from chairlift.runner.ops import Batch, StateWrite
 
 
 def batch_of(
     plan: StepPlan, block_size: int, previous: Mapping[RequestId, int], device: torch.device,
-    kinds: Sequence[Kind] = (), num_groups: Sequence[int] = (),
+    kinds: Sequence[Kind] = (), num_groups: Sequence[int] = (), fit: Fit = WHOLE,
 ) -> Batch:  # fmt: skip
     """`previous`: tokens of the step before, which were not known when the plan was made. `kinds`: of layers with
-    tables of their own; `num_groups`: of each of these."""
+    tables of their own; `num_groups`: of each of these. `fit`: of layers with a window to pages."""
     chunks = plan.chunks
     counts = np.fromiter((chunk.count for chunk in chunks), np.int64, len(chunks))
     firsts = np.fromiter((chunk.start for chunk in chunks), np.int64, len(chunks))
@@ -48,9 +49,9 @@ def batch_of(
     def put(values: NDArray[np.int64], dtype: torch.dtype) -> torch.Tensor:
         return torch.from_numpy(values).to(device, dtype)
 
-    def slots(tables: NDArray[np.int32]) -> torch.Tensor:
-        blocks = tables[owners, positions // block_size].astype(np.int64)
-        return put(blocks * block_size + positions % block_size, torch.int64)
+    def slots(tables: NDArray[np.int32], size: int = block_size) -> torch.Tensor:
+        blocks = tables[owners, positions // size].astype(np.int64)
+        return put(blocks * size + positions % size, torch.int64)
 
     batch = Batch(
         tokens=put(tokens, torch.int64),
@@ -73,8 +74,8 @@ def batch_of(
             views += _state_views(batch, plan, place, kind, count, listed)
             continue
         views += [
-            replace(batch, slots=slots(own), tables=torch.from_numpy(own).to(device))
-            for own in _tables_of(kind, listed, chunks)
+            replace(batch, slots=slots(own, block_size // fit.pages_a_block), tables=torch.from_numpy(own).to(device))
+            for own in _fitted(_tables_of(kind, listed, chunks), fit)
         ]
     return replace(batch, views=tuple(views))
 
@@ -108,7 +109,7 @@ def _tables(chunks: tuple[Chunk, ...]) -> NDArray[np.int32]:
 
 
 def _tables_of(kind: Kind, listed: Sequence[Sequence[BlockId]], chunks: Sequence[Chunk]) -> NDArray[np.int32]:
-    """[groups, R, W]: of the pages that each chunk reads or writes; elsewhere 0."""
+    """[pages of a block, R, W]: of the pages that each chunk reads or writes; elsewhere 0."""
     num, size = kind.num_pages, kind.block_size
     width = max(-(-(chunk.start + chunk.count) // size) for chunk in chunks)
     tables = np.zeros((num, len(chunks), width), np.int32)
@@ -116,6 +117,12 @@ def _tables_of(kind: Kind, listed: Sequence[Sequence[BlockId]], chunks: Sequence
         low, high = kind.num_behind(chunk.start), -(-(chunk.start + chunk.count) // size)
         tables[:, row, low:high] = np.array(pages[low * num : high * num], np.int32).reshape(-1, num).T
     return tables
+
+
+def _fitted(tables: NDArray[np.int32], fit: Fit) -> NDArray[np.int32]:
+    """[groups, R, W], by the pieces of pages that layers have; those of a block's pages side by side."""
+    each = tables.reshape(-1, fit.pages_a_block, *tables.shape[1:]).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(each.reshape(*each.shape[:2], -1) * np.int32(fit.layers_a_place))
 
 
 def _state_views(

@@ -16,7 +16,9 @@ _TINY = 1e-20  # keeps a sum of weights from being 0
 Gated = Callable[[Weight, Tensor, str], Tensor]  # as `Ops.gated`
 
 
-def route(logits: Tensor, spec: ExpertsSpec, correction: Tensor | None) -> tuple[Tensor, Tensor]:
+def route(
+    logits: Tensor, spec: ExpertsSpec, correction: Tensor | None, factors: Tensor | None
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """logits [T, X] -> experts int64 [T, chosen], best first, and their weights [T, chosen]"""
     scores = logits
     if spec.scores == "softmax":
@@ -32,7 +34,7 @@ def route(logits: Tensor, spec: ExpertsSpec, correction: Tensor | None) -> tuple
         weights = weights.softmax(dim=-1)
     if spec.is_normalised:
         weights = weights / (_sum(weights) + _TINY)
-    return ids, weights * spec.factor
+    return ids, weights * (spec.factor if factors is None else spec.factor * factors[ids])
 
 
 def _in_best_groups(ranked: Tensor, spec: ExpertsSpec) -> Tensor:

@@ -140,16 +140,18 @@ class TorchOps:
     ) -> Tensor:  # fmt: skip
         """Writes keys and values to the cache. -> queries [T, heads, head_dim]"""
         _, kv_heads, _, head_dim = keys.shape
-        parts = [attention.spec.num_heads, kv_heads, kv_heads]
-        q, k, v = qkv.view(len(qkv), -1, head_dim).split(parts, dim=1)  # [T, h, head_dim]
-        if attention.q_norm is not None and attention.k_norm is not None:
+        heads = attention.spec.num_heads
+        q, *own = qkv.view(len(qkv), -1, head_dim).tensor_split((heads, heads + kv_heads), dim=1)  # [T, h, head_dim]
+        if attention.q_norm is not None:
             q = self._norm_heads(q, attention.q_norm, attention.eps)
-            k = self._norm_heads(k, attention.k_norm, attention.eps)
         if attention.query_factors is not None:
             factors = attention.query_factors[batch.positions].view(-1, 1, 1)
             q = (q.to(factors.dtype) * factors).to(q.dtype)
         cos, sin = attention.rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
-        self.store(rotate(k, cos, sin), v, keys, values, batch)
+        if attention.spec.has_own_rows:
+            k, v = own
+            k = k if attention.k_norm is None else self._norm_heads(k, attention.k_norm, attention.eps)
+            self.store(rotate(k, cos, sin), v, keys, values, batch)
         return rotate(q, cos, sin)
 
     def _norm_heads(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
@@ -189,12 +191,12 @@ class TorchOps:
     def expert_weights(self, weights: Sequence[Weight]) -> ExpertWeight:
         return EachWeight(tuple(weights))
 
-    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None) -> Tensor:
+    def experts(self, x: Tensor, experts: Experts, shared: Tensor | None, seen: Tensor | None = None) -> Tensor:
         spec = experts.rule
-        logits = experts.router.logits(x)
+        logits = experts.router.logits(x if seen is None else seen)
         # Of few rows at a time: `UNSPLIT` says why.
         rows = max(1, (UNSPLIT - 1) // spec.count) if self._exact else max(1, len(logits))
-        chosen = [route(part, spec, experts.correction) for part in logits.split(rows)]
+        chosen = [route(part, spec, experts.correction, experts.factors) for part in logits.split(rows)]
         ids, weights = (torch.cat(each) for each in zip(*chosen, strict=True))
         return mix(x, experts, ids, weights, shared, self.gated)
 

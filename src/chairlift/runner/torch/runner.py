@@ -73,7 +73,9 @@ class TorchRunner:
                     self._results.append(StepResult(plan.step, ()))
                     return
                 kv = self._kv
-                batch = batch_of(plan, kv.block_size, self._previous, self._device, kv.kinds, kv.num_groups)
+                batch = batch_of(
+                    plan, kv.block_size, self._previous, self._device, kv.kinds, kv.num_groups, kv.fit
+                )  # fmt: skip
                 prepare_s = time.monotonic() - began
                 self._results.append(replace(self._run(plan, batch), prepare_s=prepare_s))
         except (RuntimeError, MemoryError) as error:

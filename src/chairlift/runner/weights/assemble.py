@@ -15,10 +15,18 @@ from torch import Tensor
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.parts import Matrix, Part
 from chairlift.models.spec import FeedForwardSpec, LayerSpec, ModelConfig
-from chairlift.models.tensors import ExpertTensors, LayerTensors, end_tensors, expected_parts, layer_tensors
+from chairlift.models.tensors import (
+    ExpertTensors,
+    LayerTensors,
+    TokenTensors,
+    end_tensors,
+    expected_parts,
+    layer_tensors,
+    unread_names,
+)
 from chairlift.runner.mixers.load import load_mixer
-from chairlift.runner.model import Decoder, Layer
-from chairlift.runner.ops import Experts, MakeWeight, Norm, Ops, Weight
+from chairlift.runner.model import Decoder, Layer, TokenBranch, TokenInputs
+from chairlift.runner.ops import ExpertNorms, Experts, MakeWeight, Norm, Ops, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.experts import ExpertReader
 from chairlift.runner.weights.source import Stored, TensorSource, in_order, kept
@@ -70,7 +78,13 @@ class Assembly:
         norm = self._scaled(self._norm(tensors.norm, tensors.norm_bias), config.logit_factor)
         head = embedding if tensors.head is None else self._matrix(tensors.head, self.weight_format.ends)
         factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(self.dtype).item()
-        return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype, max_len)
+        token_inputs = self._token_inputs(tensors.token) if tensors.token else None
+        return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype, max_len, token_inputs)
+
+    def _token_inputs(self, tensors: TokenTensors) -> TokenInputs:
+        ends = self.weight_format.ends
+        table, projection = self._matrix(tensors.table, ends), self._matrix(tensors.projection, ends)
+        return TokenInputs(table, projection, self._norm(tensors.norm, None), self.config.token_width)
 
     def _layer(self, spec: LayerSpec, tensors: LayerTensors, reads: "_Reads") -> Layer:
         norms = {
@@ -89,7 +103,13 @@ class Assembly:
             after_attention=norms.get("after_attention"),
             before_feed_forward=norms.get("before_feed_forward"),
             after_feed_forward=norms.get("after_feed_forward"),
+            token=self._token_branch(tensors, norms["after_token"], make) if tensors.token_gate else None,
+            scalar=float(self.source.read(tensors.scalar.name, (1,))) if tensors.scalar else None,
         )
+
+    def _token_branch(self, tensors: LayerTensors, norm: Norm, make: MakeWeight | None) -> TokenBranch:
+        assert tensors.token_gate is not None and tensors.token_output is not None
+        return TokenBranch(self._matrix(tensors.token_gate, make), self._matrix(tensors.token_output, make), norm)
 
     def _experts(self, spec: FeedForwardSpec, tensors: ExpertTensors) -> Experts:
         assert spec.experts is not None
@@ -104,8 +124,15 @@ class Assembly:
             correction=None if correction is None else self.stack((correction,), self.wide),
             gate_up=reader.weight(tensors.gate_up, spec.experts.count),
             down=reader.weight(tensors.down, spec.experts.count),
+            factors=None if tensors.factors is None else self.stack((tensors.factors,), self.wide),
+            norms=self._expert_norms(tensors.norms) if tensors.norms else None,
             shared_gate=None if tensors.shared_gate is None else self._matrix(tensors.shared_gate, None),
         )
+
+    def _expert_norms(self, parts: dict[str, Part]) -> ExpertNorms:
+        norms = {role: self._norm(part, None) for role, part in parts.items()}
+        router = self._scaled(norms["router"], self.config.hidden_size**-0.5)
+        return ExpertNorms(router, norms["before_experts"], norms["after_experts"], norms["after_shared"])
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self.stack(matrix.bias) if matrix.bias else None
@@ -171,7 +198,7 @@ def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
     expected = {part.name for part in expected_parts(config)}
     head = f"{config.names.head}.weight"  # some files of tied models have it too
     further = tuple(config.names.layer.format(config.num_layers + i) for i in range(config.num_further_layers))
-    unread = further + config.further + config.towers
+    unread = further + config.further + config.towers + unread_names(config)
     for name in sorted(source.names):
         if name not in expected and name != head and not _COMPUTED.search(name) and not name.startswith(unread):
             raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")

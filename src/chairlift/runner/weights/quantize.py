@@ -110,7 +110,7 @@ def _kept(config: ModelConfig, quantize: str) -> BlockWeights | None:
 
 def _fp8_weight(kernels: str, dtype: torch.dtype, config: ModelConfig) -> type:
     widths = {config.hidden_size, *(layer.feed_forward.width for layer in config.layers)}
-    widths |= {mixer.num_outputs for mixer in config.mixers}
+    widths |= {mixer.num_outputs for mixer in config.mixers} | {config.token_width}
     ways_out = "--quantize none"
     why_not = why_not_fp8(kernels)
     if not why_not and dtype is not torch.bfloat16:

@@ -125,7 +125,7 @@ for is_even in (False, True):
 check(log_sum_exp_kernel, TILE=4096)
 route = {"BLOCK": 128, "CHOSEN": 8, "CHOICES": 8, **dependent}
 for scores in SCORES:
-    check(route_kernel, **route, SCORES=scores, IS_NORMALISED=True, HAS_CORRECTION=True)
+    check(route_kernel, **route, SCORES=scores, IS_NORMALISED=True, HAS_CORRECTION=True, HAS_FACTORS=True)
 check(place_kernel, EXPERTS=256, ROWS=16, BLOCK=1024)
 check(combine_kernel_of_experts, CHOSEN=8, BLOCK=1024, HAS_SHARED=True, **dependent)
 few = {"WIDTH": 768, "OUTPUTS": 4, "CHOSEN": 2, "HAS_BIAS": True, **dependent}

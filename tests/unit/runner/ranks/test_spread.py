@@ -30,7 +30,7 @@ def logits_of(model: object, kv: object) -> list[torch.Tensor]:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("family", [name for name in DENSE if not name.startswith("olmo")])
+@pytest.mark.parametrize("family", [name for name in DENSE if not name.startswith(("olmo", "gemma4"))])
 def test_ranks_give_the_logits_of_one_in_float64(tmp_path: Path, family: str, count: int) -> None:
     twin = make_twin(tmp_path, family)
     ranks = ThreadedModel(twin.config, lambda: HfTensors(tmp_path), count)
@@ -45,6 +45,14 @@ def test_norms_over_all_heads_are_not_cut(tmp_path: Path, family: str) -> None:
     check_cuts(config, 1)
     with pytest.raises(InvalidConfig, match=r"tensor_parallel 2: Olmo.* norms over all heads, .*; use --tensor-paral"):
         check_cuts(config, 2)
+
+
+@pytest.mark.parametrize("family", ["gemma4-shared", "gemma4-keys-as-values"])
+def test_layers_that_share_keys_and_values_are_not_cut(tmp_path: Path, family: str) -> None:
+    with pytest.raises(
+        InvalidConfig, match="tensor_parallel 2: layers of Gemma4ForCausalLM that share keys and values"
+    ):
+        check_cuts(make_twin(tmp_path, family).config, 2)
 
 
 @pytest.mark.sampled(3)

@@ -6,8 +6,8 @@ from torch import Tensor
 from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.cuda.attention.exact_kernels import exact_prompt_kernel, exact_rows_kernel, join_kernel
 from chairlift.runner.cuda.attention.exact_one_row_kernel import exact_one_row_kernel
-from chairlift.runner.cuda.attention.paged import group
-from chairlift.runner.cuda.attention.tiling import EXACT_SPLIT, EXACT_TILE, MAX_PARTS
+from chairlift.runner.cuda.attention.paged import group, num_stages
+from chairlift.runner.cuda.attention.tiling import EXACT_SPLIT, EXACT_TILE, LARGE_HEAD, MAX_PARTS
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
@@ -22,6 +22,7 @@ def attend_rows(
     _, heads, head_dim = q.shape
     _, kv_heads, block_size, _ = keys.shape
     split, num_splits, tile, warps = batch.tiling
+    warps = 4 if head_dim > LARGE_HEAD else warps
     most = max(1, MAX_PARTS // num_splits)  # rows at once: bounds the memory of their parts
     for low in range(0, len(batch.short_positions), most):
         rows = slice(low, low + most)
@@ -33,7 +34,8 @@ def attend_rows(
             spec.scale, spec.cap, spec.window, batch.tables.shape[1], num_splits,
             HEADS=heads, KV_HEADS=kv_heads, GROUP=group(heads, kv_heads), DIM=head_dim, SIZE=block_size, SPLIT=split,
             TILE=tile, IS_WHOLE=num_splits == 1, HAS_CAP=spec.cap > 0, HAS_SINKS=sinks is not None,
-            num_warps=warps, num_stages=3, enable_fp_fusion=False,
+            num_warps=warps, num_stages=min(3, num_stages(tile, head_dim, keys.element_size())),
+            enable_fp_fusion=False,
         )  # fmt: skip
         if num_splits > 1:
             join_kernel[(len(positions), heads)](
@@ -55,8 +57,9 @@ def attend_prompts(
             q, keys, values, batch.tables, batch.tiles, sinks, out, spec.scale, spec.cap, spec.window,
             batch.tables.shape[1],
             HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, SPLIT=EXACT_SPLIT,
-            TILE=EXACT_TILE, HAS_CAP=spec.cap > 0, HAS_SINKS=sinks is not None, num_warps=4, num_stages=2,
-            enable_fp_fusion=False,
+            TILE=EXACT_TILE, HAS_CAP=spec.cap > 0, HAS_SINKS=sinks is not None,
+            num_warps=8 if head_dim > LARGE_HEAD else 4, enable_fp_fusion=False,
+            num_stages=min(2, num_stages(2 * EXACT_TILE, head_dim, keys.element_size())),
         )  # fmt: skip
 
 

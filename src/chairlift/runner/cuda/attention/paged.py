@@ -29,15 +29,22 @@ def group(heads: int, kv_heads: int) -> int:
 
 
 def fitting(tile: int, head_dim: int, itemsize: int) -> int:
-    """Keys of a tile: as many, or fewer where shared memory does not hold all that is on its way."""
-    while tile > _MIDDLE and 2 * num_stages(tile) * tile * head_dim * itemsize > shared_memory():
+    """Keys of a tile: as many, or fewer where shared memory does not hold all that is on its way, or two tiles."""
+    while tile > _MIDDLE and 3 * both(tile, head_dim, itemsize) > shared_memory():
+        tile //= 2
+    while tile > _FEWEST and 2 * both(tile, head_dim, itemsize) > shared_memory():
         tile //= 2
     return tile
 
 
-def num_stages(tile: int) -> int:
-    """Tiles of keys that `partial_kernel` has on their way: more of small ones."""
-    return 6 if tile <= _SMALL else 3
+def both(tile: int, head_dim: int, itemsize: int) -> int:
+    """Bytes of a tile of keys and one of values."""
+    return 2 * tile * head_dim * itemsize
+
+
+def num_stages(tile: int, head_dim: int, itemsize: int) -> int:
+    """Tiles of keys that `partial_kernel` has on their way: more of small ones, as far as there is memory."""
+    return max(1, min(6 if tile <= _SMALL else 3, shared_memory() // both(tile, head_dim, itemsize)))
 
 
 @triton.jit(do_not_specialize=["num_splits"])

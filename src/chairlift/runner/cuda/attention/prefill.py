@@ -4,6 +4,17 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.attention.pages import LOG2_E, first_key, prompt_tile, read, score
+from chairlift.runner.cuda.attention.tiling import LARGE_HEAD
+
+_TILE, _HALVES = 64, 2  # keys at a time; bytes of the numbers of which two such tiles are on their way
+
+
+def prompt_options(head_dim: int, itemsize: int) -> dict[str, int]:
+    """Of large heads fewer keys at a time, by more warps: shared memory and registers hold no more."""
+    if head_dim <= LARGE_HEAD:
+        return {"TILE": _TILE, "num_warps": 4, "num_stages": 2}
+    is_half = itemsize <= _HALVES
+    return {"TILE": _TILE // 2 if is_half else _TILE // 4, "num_warps": 8, "num_stages": 2 if is_half else 1}
 
 
 @triton.jit

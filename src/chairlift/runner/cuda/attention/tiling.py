@@ -12,6 +12,7 @@ _FEW, _SOME, _MANY, _VERY_MANY = 16, 64, 128, 512  # rows
 _LONG, _VERY_LONG, _LONGEST = 1024, 4096, 8192  # keys
 _FEW_KEYS = _FEW * _LONG  # of all rows
 EXACT_SPLIT, EXACT_TILE = 64, 32  # keys
+LARGE_HEAD = 256  # numbers of a head; wider ones take more warps, and fewer keys at a time
 MAX_PARTS = 1 << 16  # that wait to be joined, over all rows: bounds their memory when one context of many is long
 
 

@@ -93,10 +93,12 @@ def kernel_kinds(num_rows: int, specs: Iterable[ExpertsSpec]) -> tuple[object, .
 
 
 def add_experts(
-    x: Tensor, experts: Experts, shared: Tensor | None, exact: bool, hopper: "HopperExperts | None"
+    x: Tensor, experts: Experts, shared: Tensor | None, seen: Tensor | None, exact: bool,
+    hopper: "HopperExperts | None",
 ) -> Tensor:  # fmt: skip
     """As `Ops.experts`. hopper: its kernel, where there is one."""
-    ids, weights = choose(experts.router.logits(x), experts.rule, experts.correction)
+    logits = experts.router.logits(x if seen is None else seen)
+    ids, weights = choose(logits, experts.rule, experts.correction, experts.factors)
     experts = widened(experts, ids)
     if not exact and len(x) <= (_MAX_FEW if _matrices(experts).scales is None else _MAX_FEW_MXFP4):
         return by_row(x, experts, ids, weights, shared)
@@ -111,19 +113,21 @@ def best_tile(x: Tensor, experts: Experts, exact: bool, hopper: "HopperExperts |
     return tile_of(len(x), experts.rule, x.dtype, exact)
 
 
-def choose(logits: Tensor, spec: ExpertsSpec, correction: Tensor | None) -> tuple[Tensor, Tensor]:
+def choose(
+    logits: Tensor, spec: ExpertsSpec, correction: Tensor | None, factors: Tensor | None = None
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """logits [T, X] -> experts int32 [T, chosen], best first, and their weights, float32"""
     if spec.num_groups > 1:
-        ids, weights = torch_experts.route(logits, spec, correction)
+        ids, weights = torch_experts.route(logits, spec, correction, factors)
         return ids.int(), weights
     num_rows, chosen = len(logits), spec.num_chosen
     ids = torch.empty(num_rows, chosen, dtype=torch.int32, device=logits.device)
     weights = torch.empty(num_rows, chosen, dtype=torch.float32, device=logits.device)
     route_kernel[(num_rows,)](
-        logits, correction, ids, weights, spec.count, spec.factor,
+        logits, correction, factors, ids, weights, spec.count, spec.factor,
         BLOCK=triton.next_power_of_2(spec.count), CHOSEN=chosen, CHOICES=triton.next_power_of_2(chosen),
-        SCORES=spec.scores, IS_NORMALISED=spec.is_normalised, HAS_CORRECTION=correction is not None, num_warps=1,
-        **dependent(num_rows <= _FEW),
+        SCORES=spec.scores, IS_NORMALISED=spec.is_normalised, HAS_CORRECTION=correction is not None,
+        HAS_FACTORS=factors is not None, num_warps=1, **dependent(num_rows <= _FEW),
     )  # fmt: skip
     return ids, weights
 

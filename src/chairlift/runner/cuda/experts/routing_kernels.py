@@ -19,9 +19,9 @@ TINY = tl.constexpr(1e-20)  # keeps a sum of weights from being 0
 
 @triton.jit
 def route_kernel(
-    logits, correction, ids, weights, num_experts, factor,
+    logits, correction, factors, ids, weights, num_experts, factor,
     BLOCK: tl.constexpr, CHOSEN: tl.constexpr, CHOICES: tl.constexpr, SCORES: tl.constexpr,
-    IS_NORMALISED: tl.constexpr, HAS_CORRECTION: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    IS_NORMALISED: tl.constexpr, HAS_CORRECTION: tl.constexpr, HAS_FACTORS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """logits [T, num_experts] -> ids and weights [T, CHOSEN], best first; of equals the first. One row a program.
 
@@ -57,6 +57,8 @@ def route_kernel(
         own = own / tl.sum(own, axis=0)
     if IS_NORMALISED:
         own = own / (tl.sum(tl.where(is_choice, own, 0.0), axis=0) + TINY)
+    if HAS_FACTORS:
+        own *= tl.load(factors + chosen, mask=is_choice, other=0.0)
     tl.store(ids + row * CHOSEN + choices, chosen, mask=is_choice)
     tl.store(weights + row * CHOSEN + choices, own * factor, mask=is_choice)
 

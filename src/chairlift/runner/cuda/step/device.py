@@ -60,7 +60,9 @@ class DevicePart:
         width = max(width, states.table_width if states else 0)
         self.num_rows, self.table_width = 2 * limits.max_running + 15, width  # for requests
         num_views = sum(kv.num_groups) - (states.num_groups if states else 0)
-        self._memory = memory = StepMemory(self.num_rows + 1, width, most, device, num_views, states)
+        self._memory = memory = StepMemory(
+            self.num_rows + 1, width * kv.fit.pages_a_block, most, device, num_views, states
+        )  # fmt: skip
         self._planner = None if flash is None else FlashPlanner(flash, memory.tables, most, self._keys.max_decodes)
         self.slots: CudaSlots | None = None
         if adapters is not None:

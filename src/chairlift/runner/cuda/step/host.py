@@ -11,6 +11,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.memory.pages import Fixed, Kind
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.request import Request
+from chairlift.models.kv_groups import WHOLE, Fit
 from chairlift.runner.cuda.sampling.rows import sampling_rows
 from chairlift.runner.cuda.step.columns import Columns, Words
 from chairlift.runner.cuda.step.input import StepInput, words
@@ -29,10 +30,11 @@ _NO_ADAPTERS = np.zeros(0, np.int32)
 class HostPart:
     def __init__(
         self, num_rows: int, table_width: int, block_size: int, kinds: Sequence[Kind] = (),
-        num_groups: Sequence[int] = (),
+        num_groups: Sequence[int] = (), fit: Fit = WHOLE,
     ) -> None:  # fmt: skip
         """Of the device: its rows, and the blocks of each in the block tables. num_groups: of layers of each kind."""
-        self._rows = RequestRows(num_rows, table_width, kinds, num_groups or [kind.num_pages for kind in kinds])
+        self._rows = RequestRows(num_rows, table_width, kinds, num_groups, fit)
+        self._view_size = block_size // fit.pages_a_block
         self._has_views = len(self._rows.view_tables) > 0
         self._has_states = any(isinstance(kind, Fixed) for kind in kinds)
         self._table = SamplingTable(num_rows)
@@ -51,7 +53,7 @@ class HostPart:
         tiles, updates, max_context = words(notes.tiles, 4), words(notes.updates, 3), int(short.max()) + 1
         moves = _moves(plan.swap_outs), _moves(plan.swap_ins), _moves(plan.copies)
         sampling = sampling_rows(self._table, columns)
-        slots = view_slots(columns, self._rows, self._block_size) if self._has_views else _NO_SLOTS
+        slots = view_slots(columns, self._rows, self._view_size) if self._has_views else _NO_SLOTS
         return StepInput(
             plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling,
             *_prompt_scores(plan), slots, _adapters(plan, counts), self._states(plan, columns, counts),

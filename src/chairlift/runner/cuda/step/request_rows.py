@@ -17,19 +17,23 @@ from numpy.typing import NDArray
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.memory.pages import Fixed, Kind
 from chairlift.core.request import Request
+from chairlift.models.kv_groups import WHOLE, Fit
 
 Arrivals = list[tuple[int, Request]]  # requests that got a row
 Updates = list[int]  # row, place, block; row, ...: what the device's tables lack
 
 
 class RequestRows:
-    def __init__(self, capacity: int, width: int, kinds: Sequence[Kind] = (), num_groups: Sequence[int] = ()) -> None:
-        """width: pages of the longest table. num_groups: of each kind."""
+    def __init__(
+        self, capacity: int, width: int, kinds: Sequence[Kind] = (), num_groups: Sequence[int] = (), fit: Fit = WHOLE
+    ) -> None:
+        """width: blocks of the longest table. num_groups: of each kind. fit: of windows to pages."""
         self.tables = np.zeros((capacity, width), np.int32)
+        num_groups = num_groups or [kind.num_pages // fit.pages_a_block for kind in kinds]
         # Of groups with a window, which find their tokens' slots there.
         num_views = sum(count for kind, count in zip(kinds, num_groups, strict=True) if not isinstance(kind, Fixed))
-        self.view_tables = np.zeros((num_views, capacity, width), np.int32)
-        self._kinds, self._num_groups = kinds, num_groups
+        self.view_tables = np.zeros((num_views, capacity, width * fit.pages_a_block), np.int32)
+        self._kinds, self._num_groups, self._fit = kinds, num_groups, fit
         self._num_viewed = np.zeros((len(kinds), capacity), np.int32)  # blocks of each that the device has in these
         self._owners: list[RequestId] = []  # of the rows that were given so far
         self._rows: dict[RequestId, int] = {}
@@ -93,15 +97,16 @@ class RequestRows:
         """The same of the groups of a kind; view: the first of them."""
         kind = self._kinds[place]
         num, first = kind.num_pages, max(int(self._num_viewed[place, row]), kind.num_behind(start))
-        end = len(pages) // num
+        end, (each, num_pieces) = len(pages) // num, self._fit
         if first < end:
             self._num_viewed[place, row] = end
-            for group in range(num):
-                own = pages[first * num + group : end * num : num]
-                self.view_tables[view + group, row, first:end] = own
+            for index in range(num):
+                group, after = divmod(index, each)
+                own = [page * num_pieces for page in pages[first * num + index : end * num : num]]
+                self.view_tables[view + group, row, first * each + after : end * each : each] = own
                 at = row + (1 + view + group) * (len(self.tables) + 1)
                 for block, page in enumerate(own, first):
-                    updates += (at, block, page)
+                    updates += (at, block * each + after, page)
 
     def _fill_states(self, row: int, place: int, view: int, pages: Sequence[BlockId], updates: Updates) -> None:
         """The same of groups with states, whose pages lie one group's after another's, those of rows and of states
