@@ -19,13 +19,13 @@ _ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "README.zh.md")
 _BLOCK = re.compile(r"(<!-- made by: python benchmarks/readme/tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
 NAMES = {
-    "LlamaForCausalLM": "Llama 1 to 3, SmolLM2, and others of their form", "MistralForCausalLM": "Mistral",
+    "LlamaForCausalLM": "Llama 1 to 3, SmolLM2 and their like", "MistralForCausalLM": "Mistral",
     "Qwen2ForCausalLM": "Qwen 2, 2.5", "Qwen3ForCausalLM": "Qwen 3", "Gemma2ForCausalLM": "Gemma 2",
-    "Gemma3ForCausalLM": "Gemma 3 (text)", "Gemma4ForCausalLM": "Gemma 4 (text)",
+    "Gemma3ForCausalLM": "Gemma 3", "Gemma4ForCausalLM": "Gemma 4",
     "Gemma4UnifiedForCausalLM": "Gemma 4 12B", "Phi3ForCausalLM": "Phi 3, 4", "GraniteForCausalLM": "Granite 3",
     "GraniteMoeHybridForCausalLM": "Granite 4 (dense)", "SmolLM3ForCausalLM": "SmolLM3", "Glm4ForCausalLM": "GLM-4",
     "Olmo2ForCausalLM": "OLMo 2", "Olmo3ForCausalLM": "OLMo 3", "Exaone4ForCausalLM": "Exaone 4",
-    "SeedOssForCausalLM": "Seed-OSS", "Ministral3ForCausalLM": "Ministral 3 (text)",
+    "SeedOssForCausalLM": "Seed-OSS", "Ministral3ForCausalLM": "Ministral 3",
     "Cohere2ForCausalLM": "Command R7B", "Starcoder2ForCausalLM": "Starcoder 2", "MixtralForCausalLM": "Mixtral",
     "Qwen3MoeForCausalLM": "Qwen3-MoE", "Glm4MoeForCausalLM": "GLM-4.5", "GptOssForCausalLM": "GPT-OSS",
     "DeepseekV2ForCausalLM": "DeepSeek-V2-Lite", "DeepseekV3ForCausalLM": "V3",
