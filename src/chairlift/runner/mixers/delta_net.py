@@ -13,6 +13,7 @@ Always: float32 at least from the convolution on; shapes are those of a whole ti
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,14 @@ from chairlift.runner.row_exact import sigmoid
 _EPS = 1e-6  # of the lengths of queries and keys
 
 
+@runtime_checkable
+class DeltaNetOps(Protocol):
+    """Operations with kernels of their own for what comes after the products."""
+
+    def delta_net(self, inputs: Tensor, rates: Tensor, mixer: "DeltaNet", state: State, batch: Batch) -> Tensor:
+        """inputs [T, channels + gates], rates [T, strengths and decays] -> [T, outputs]"""
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaNet:
     spec: DeltaNetSpec
@@ -38,8 +47,11 @@ class DeltaNet:
 
     def mix(self, ops: Ops, x: Tensor, weights: Mapping[str, Weight], state: State, batch: Batch) -> Tensor:
         spec = self.spec
-        channels, gates = weights["inputs"].linear(x).split((spec.num_channels, spec.num_outputs), dim=1)
-        rows = torch.cat((channels, weights["rates"].linear(x)), dim=1)
+        inputs, rates = weights["inputs"].linear(x), weights["rates"].linear(x)
+        if isinstance(ops, DeltaNetOps):
+            return ops.delta_net(inputs, rates, self, state, batch)
+        channels, gates = inputs.split((spec.num_channels, spec.num_outputs), dim=1)
+        rows = torch.cat((channels, rates), dim=1)
         out = self.tiles.through(rows, state, batch, self._tile).to(x.dtype)
         heads = ops.norm(out.view(-1, spec.value_dim), self.norm).view(len(x), -1).to(self.tiles.wide)
         gates = gates.to(self.tiles.wide)
