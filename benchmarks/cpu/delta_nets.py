@@ -2,8 +2,8 @@
 
     python benchmarks/cpu/delta_nets.py [--heads 16] [--key-heads 16] [--threads 2] [--passes 10] [--only native]
 
-Heads of 128, bf16, blocks of 16. Both sides take turns within each pass, and the smallest time of all passes counts: the
-machine may be shared. A decode is in the middle of its tile.
+Heads of 128, bf16, blocks of 16. Both sides take turns within each pass, and the smallest time of all passes counts:
+the machine may be shared. A decode is in the middle of its tile.
 """
 
 import os
@@ -12,7 +12,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import argparse
 import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -27,7 +26,11 @@ from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.ops import Batch, Norm, Ops
 from chairlift.runner.torch.ops import TorchOps
 
-CASES = {"one decode": [(1000, 1)], "32 decodes": [(1000 + 16 * i, 1) for i in range(32)], "a prompt of 512": [(0, 512)]}
+CASES = {
+    "one decode": [(1000, 1)],
+    "32 decodes": [(1000 + 16 * i, 1) for i in range(32)],
+    "a prompt of 512": [(0, 512)],
+}
 MEMORY = (2, 16, 256)  # of keys and of values in a page: Qwen3.5-0.8B's
 
 
@@ -46,8 +49,9 @@ class Given:
 def mixer_of(spec: DeltaNetSpec) -> DeltaNet:
     torch.manual_seed(1)
     return DeltaNet(
-        spec, torch.randn(spec.num_taps, spec.num_channels) / 2, -torch.rand(spec.num_heads), torch.zeros(spec.num_heads),
-        Norm(torch.ones(spec.value_dim), 1e-6), Tiles(spec.fixed, spec.num_outputs, torch.float32),
+        spec, torch.randn(spec.num_taps, spec.num_channels) / 2, -torch.rand(spec.num_heads),
+        torch.zeros(spec.num_heads), Norm(torch.ones(spec.value_dim), 1e-6),
+        Tiles(spec.fixed, spec.num_outputs, torch.float32),
     )  # fmt: skip
 
 
@@ -69,10 +73,20 @@ def batch_of(chunks: list[tuple[int, int]], spec: DeltaNetSpec) -> tuple[Batch, 
     return batch, (keys, values)
 
 
-def timed(run: Callable[[], Tensor]) -> float:
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
+def turns(mixer: DeltaNet, chunks: list[tuple[int, int]], kinds: dict[str, Ops], passes: int) -> dict[str, float]:
+    """The least seconds of each."""
+    spec = mixer.spec
+    batch, state = batch_of(chunks, spec)
+    count = int(batch.starts[-1])
+    inputs = torch.randn(count, spec.num_channels + spec.num_outputs).bfloat16()
+    weights = {"inputs": Given(inputs), "rates": Given(torch.randn(count, 2 * spec.num_heads).bfloat16())}
+    best = dict.fromkeys(kinds, float("inf"))
+    for _ in range(passes):
+        for kind, ops in kinds.items():
+            began = time.perf_counter()
+            mixer.mix(ops, inputs, weights, state, batch)
+            best[kind] = min(best[kind], time.perf_counter() - began)
+    return best
 
 
 def main() -> None:
@@ -94,14 +108,7 @@ def main() -> None:
     print(f"{library.instruction_set()}, {args.threads} threads; milliseconds a layer")
     with torch.inference_mode():
         for name, chunks in CASES.items():
-            batch, state = batch_of(chunks, spec)
-            count = int(batch.starts[-1])
-            inputs = torch.randn(count, spec.num_channels + spec.num_outputs).bfloat16()
-            weights = {"inputs": Given(inputs), "rates": Given(torch.randn(count, 2 * spec.num_heads).bfloat16())}
-            best = dict.fromkeys(kinds, float("inf"))
-            for _ in range(args.passes):
-                for kind, ops in kinds.items():
-                    best[kind] = min(best[kind], timed(lambda: mixer.mix(ops, inputs[:, :1], weights, state, batch)))
+            best = turns(mixer, chunks, kinds, args.passes)
             shown = "  ".join(f"{kind} {1000 * taken:8.3f}" for kind, taken in best.items())
             print(f"{name:16}  {shown}" + ("" if args.only else f"  {best['torch'] / best['native']:6.1f}x"))
 

@@ -3,10 +3,7 @@
 
 #include <math.h>
 
-enum {
-    PIECE = 32, /* rows of a state that are passed over at once */
-    PART = 128, /* channels that are read at once */
-};
+enum { PIECE = 32 }; /* rows of a state that are passed over at once */
 
 /* Tokens of a tile, up to a whole number of the widest registers. */
 #define PADDED(size) (((size) + 15) / 16 * 16)
@@ -109,8 +106,11 @@ enum {
 static void put_inputs(const delta_job *job, const delta_chunk *chunk, int64_t position, const int64_t *pages) {
     int64_t count = job->net->num_taps - 1, bytes = job->channels * (int64_t)job->element;
     char *inputs = scratch(SCRATCH_DELTA, (size_t)(count * bytes));
-    for (int64_t i = 0; i < count; i++)
-        delta_came_in(job, chunk, position - count + i, 0, job->channels, inputs + i * bytes);
+    for (int64_t i = 0; i < count; i++) {
+        char *own = inputs + i * bytes;
+        const void *at = delta_came_in(job, chunk, position - count + i, 0, job->channels, own);
+        if (at != own) memcpy(own, at, (size_t)bytes);
+    }
     delta_put(job, pages, job->state_bytes, inputs, count * bytes);
 }
 

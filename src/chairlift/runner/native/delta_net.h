@@ -85,26 +85,27 @@ static inline void delta_put(const delta_job *job, const int64_t *pages, int64_t
     }
 }
 
-/* Numbers `from` .. `from + count` of what came in of a position, channels first: of this step, of steps before, or of
- * the tile before. */
-static inline void delta_came_in(const delta_job *job, const delta_chunk *chunk, int64_t position, int64_t from,
-                                 int64_t count, void *to) {
+/* Numbers `from` .. `from + count` of what came in of a position, channels first: of this step, or read into `room`: of
+ * steps before, or of the tile before. */
+static inline const void *delta_came_in(const delta_job *job, const delta_chunk *chunk, int64_t position, int64_t from,
+                                        int64_t count, void *room) {
     const delta_net *net = job->net;
     int64_t begin = chunk->first * net->size, size = (int64_t)job->element, bytes = count * size;
     if (position >= chunk->start) {
         int64_t row = chunk->row + position - chunk->start, rates = 2 * net->heads;
         int64_t width = job->channels + net->heads * net->value_dim;
-        const char *at = from < job->channels ? job->inputs + (row * width + from) * size
-                                              : job->rates + (row * rates + from - job->channels) * size;
-        memcpy(to, at, (size_t)bytes);
-    } else if (position >= begin) {
-        delta_read(job, chunk->rows, ((position - begin) * job->row + from) * size, to, bytes);
+        return from < job->channels ? job->inputs + (row * width + from) * size
+                                    : job->rates + (row * rates + from - job->channels) * size;
+    }
+    if (position >= begin) {
+        delta_read(job, chunk->rows, ((position - begin) * job->row + from) * size, room, bytes);
     } else if (begin > 0) {
         int64_t kept = position - begin + net->num_taps - 1;
-        delta_read(job, chunk->state, job->state_bytes + (kept * job->channels + from) * size, to, bytes);
+        delta_read(job, chunk->state, job->state_bytes + (kept * job->channels + from) * size, room, bytes);
     } else {
-        memset(to, 0, (size_t)bytes);
+        memset(room, 0, (size_t)bytes);
     }
+    return room;
 }
 
 #endif
