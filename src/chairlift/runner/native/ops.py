@@ -158,7 +158,7 @@ class NativeOps:
         return out
 
     def delta_net(self, inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, batch: Batch) -> Tensor:
-        return delta_net(self.calls, inputs, rates, mixer, state, batch)
+        return delta_net(self._library, inputs, rates, mixer, state, batch)
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)

@@ -2,8 +2,7 @@
 #include "kernels.h"
 
 /* As in tape.py. */
-enum { PRODUCT, PRODUCT_ROWS, QUANT_PRODUCT, QUANT_ROWS, NORM, ACTIVATE, ROTATE, ATTENTION, ROUTE, EXPERTS, ADAPTERS,
-       DELTA_NET };
+enum { PRODUCT, PRODUCT_ROWS, QUANT_PRODUCT, QUANT_ROWS, NORM, ACTIVATE, ROTATE, ATTENTION, ROUTE, EXPERTS, ADAPTERS };
 
 typedef struct {
     int64_t kernel;
@@ -55,9 +54,6 @@ EXPORT void chairlift_play(const tape_call *calls, int64_t count) {
             break;
         case ADAPTERS:
             chairlift_adapters(P(0), P(1), P(2), P(3), I(4), L(5), L(6), I(7), I(8));
-            break;
-        case DELTA_NET:
-            chairlift_delta_net(P(0), P(1), P(2), P(3), P(4), P(5), P(6), P(7), I(8), I(9), F(10), I(11));
             break;
         }
 #undef L

@@ -26,7 +26,7 @@ _COPIED = ("tokens", "positions", "slots", "starts", "contexts")  # of a batch, 
 
 # As in tape.c.
 _KERNELS = ("product", "product_rows", "quant_product", "quant_rows", "norm", "activate", "rotate", "attention",
-            "route", "experts", "adapters", "delta_net")  # fmt: skip
+            "route", "experts", "adapters")  # fmt: skip
 _CALL = np.dtype([("kernel", np.int64), ("at", np.int64, 19)])  # floats by their bits
 
 
