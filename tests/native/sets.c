@@ -1,6 +1,6 @@
 /* Every instruction set of this processor against plain C, bit for bit, on random quantised matrices; and attention,
- * activations, caps and products of floats and of bf16 against sums in double. Needs neither Python nor torch, so it
- * also runs on another architecture's processor that is only emulated: see `make cross`. */
+ * activations, caps, delta nets and products of floats and of bf16 against sums in double. Needs neither Python nor
+ * torch, so it also runs on another architecture's processor that is only emulated: see `make cross`. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -267,6 +267,87 @@ static void try_cap(int found) {
     }
 }
 
+enum { DN_KEY_HEADS = 2, DN_HEADS = 4, DN_KEY = 32, DN_VALUE = 40, DN_TAPS = 4, DN_TILE = 16, DN_TOKENS = 70 };
+enum { DN_QUERIES = DN_KEY_HEADS * DN_KEY, DN_OUTPUTS = DN_HEADS * DN_VALUE, DN_CHANNELS = 2 * DN_QUERIES + DN_OUTPUTS };
+enum { DN_WIDTH = DN_CHANNELS + DN_OUTPUTS, DN_ROW_PAGES = 13, DN_PAGES = 30, DN_FIRST = 1040, DN_SECOND = 528 };
+
+static double silu(double x) { return x / (1 + exp(-x)); }
+
+/* Of a channel from its four taps on. */
+static double convolved(const float *inputs, const float *taps, int t, int channel) {
+    double sum = 0;
+    for (int tap = 0; tap < DN_TAPS; tap++) {
+        int from = t + tap - DN_TAPS + 1;
+        if (from >= 0) sum += (double)taps[tap * DN_CHANNELS + channel] * inputs[from * DN_WIDTH + channel];
+    }
+    return silu(sum);
+}
+
+/* A head of all tokens from the definition, a token after the other: the worst distance of what was found. */
+static double delta_net_error(const float *inputs, const float *rates, const float *taps, double decay, double bias,
+                              int head, const float *found) {
+    double state[DN_KEY][DN_VALUE] = {{0}}, worst = 0;
+    for (int t = 0; t < DN_TOKENS; t++) {
+        double q[DN_KEY], k[DN_KEY], out[DN_VALUE], q_size = 1e-6, k_size = 1e-6, mean = 1e-6;
+        int shared = head / (DN_HEADS / DN_KEY_HEADS) * DN_KEY;
+        for (int i = 0; i < DN_KEY; i++) {
+            q[i] = convolved(inputs, taps, t, shared + i), q_size += q[i] * q[i];
+            k[i] = convolved(inputs, taps, t, DN_QUERIES + shared + i), k_size += k[i] * k[i];
+        }
+        double beta = 1 / (1 + exp(-rates[t * 2 * DN_HEADS + head]));
+        double fade = exp(decay * log1p(exp(rates[t * 2 * DN_HEADS + DN_HEADS + head] + bias)));
+        for (int c = 0; c < DN_VALUE; c++) {
+            double u = convolved(inputs, taps, t, 2 * DN_QUERIES + head * DN_VALUE + c);
+            out[c] = 0;
+            for (int i = 0; i < DN_KEY; i++) state[i][c] *= fade, u -= k[i] / sqrt(k_size) * state[i][c];
+            for (int i = 0; i < DN_KEY; i++) {
+                state[i][c] += k[i] / sqrt(k_size) * beta * u;
+                out[c] += q[i] / sqrt(q_size * DN_KEY) * state[i][c];
+            }
+            mean += out[c] * out[c] / DN_VALUE;
+        }
+        for (int c = 0; c < DN_VALUE; c++) {
+            double gate = silu(inputs[t * DN_WIDTH + DN_CHANNELS + head * DN_VALUE + c]);
+            worst = fmax(worst, fabs(out[c] / sqrt(mean) * gate - found[t * DN_OUTPUTS + head * DN_VALUE + c]));
+        }
+    }
+    return worst;
+}
+
+/* A prompt at once, then its tokens alone, over pages in which rows of states lie in two memories. */
+static void try_delta_net(int found) {
+    static float inputs[DN_TOKENS * DN_WIDTH], rates[DN_TOKENS * 2 * DN_HEADS], taps[DN_TAPS * DN_CHANNELS];
+    static float whole[DN_TOKENS * DN_OUTPUTS], alone[DN_OUTPUTS], gain[DN_VALUE], decay[DN_HEADS], bias[DN_HEADS];
+    static char first[2 * DN_PAGES * DN_FIRST], second[2 * DN_PAGES * DN_SECOND];
+    int64_t tables[2 * DN_PAGES];
+    for (int i = 0; i < DN_TOKENS * DN_WIDTH; i++) inputs[i] = uniform();
+    for (int i = 0; i < DN_TOKENS * 2 * DN_HEADS; i++) rates[i] = uniform();
+    for (int i = 0; i < DN_TAPS * DN_CHANNELS; i++) taps[i] = uniform();
+    for (int i = 0; i < DN_VALUE; i++) gain[i] = 1;
+    for (int h = 0; h < DN_HEADS; h++) decay[h] = -0.05f * (float)(h + 1), bias[h] = uniform();
+    for (int i = 0; i < 2 * DN_PAGES; i++) tables[i] = i * 7 % (2 * DN_PAGES);
+    const int64_t net[] = {(intptr_t)taps, (intptr_t)decay, (intptr_t)bias, (intptr_t)gain, DN_KEY_HEADS, DN_HEADS, DN_KEY,
+                           DN_VALUE, DN_TAPS, DN_TILE, DN_PAGES, DN_ROW_PAGES, 2, (intptr_t)first, DN_FIRST,
+                           (intptr_t)second, DN_SECOND};
+    for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
+        if ((SETS[s].mask & found) != SETS[s].mask) continue;
+        chairlift_features(SETS[s].mask);
+        int32_t starts[2] = {0, DN_TOKENS}, contexts[1] = {DN_TOKENS};
+        chairlift_delta_net(net, inputs, rates, whole, starts, contexts, tables, NULL, 0, 1, 1e-6f, 0);
+        for (int h = 0; h < DN_HEADS; h++) {
+            double worst = delta_net_error(inputs, rates, taps, decay[h], bias[h], h, whole);
+            check("delta net", "values", SETS[s].name, h, worst < 1e-3);
+        }
+        memset(first, 0xff, sizeof first), memset(second, 0xff, sizeof second);
+        for (int t = 0; t < DN_TOKENS; t++) {
+            starts[1] = 1, contexts[0] = t + 1;
+            chairlift_delta_net(net, inputs + t * DN_WIDTH, rates + t * 2 * DN_HEADS, alone, starts, contexts, tables, NULL,
+                                0, 1, 1e-6f, 0);
+            check("delta net", "bits", SETS[s].name, t, !memcmp(alone, whole + t * DN_OUTPUTS, sizeof alone));
+        }
+    }
+}
+
 int main(void) {
     int found = chairlift_features(-1), num_sets = 0;
     chairlift_set_threads(2, 14000);
@@ -283,6 +364,7 @@ int main(void) {
     try_attention(found, 1.5f, 20);
     try_activations(found);
     try_cap(found);
+    try_delta_net(found);
     printf("%d sets, %d failed\n", num_sets, num_failed);
     return num_failed || !num_sets;
 }

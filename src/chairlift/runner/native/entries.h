@@ -46,5 +46,8 @@ void chairlift_attention(const void *q, const void *keys, const void *values, vo
 void chairlift_encoder_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
                                  const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
                                  int heads, int head_dim, int block_size, float scale, int reach, int is_bf16);
+void chairlift_delta_net(const void *net, const void *inputs, const void *rates, void *out, const int32_t *starts,
+                         const int32_t *contexts, const int64_t *tables, const void *writes, int num_writes,
+                         int num_chunks, float eps, int is_bf16);
 
 #endif

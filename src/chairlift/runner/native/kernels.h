@@ -56,7 +56,7 @@ int cpu_features(void);
 /* cpu.c: 64-byte aligned memory of the calling thread, valid until its next call with the same slot. Ends the
  * process if there is none. */
 enum { SCRATCH_ITEMS, SCRATCH_ROWS, SCRATCH_SCORES, SCRATCH_PANEL, SCRATCH_EXPERTS, SCRATCH_PAIRS, SCRATCH_ADAPTERS,
-       NUM_SCRATCH };
+       SCRATCH_DELTA, NUM_SCRATCH };
 void *scratch(int slot, size_t bytes);
 
 /* Keys and values may be kept as bytes: those of a head, then a float that each is multiplied by. */

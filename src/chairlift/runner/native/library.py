@@ -36,6 +36,7 @@ _SIGNATURES = {
     "chairlift_adapters": (None, [c_void_p] * 4 + [c_int] + [c_int64] * 2 + [c_int] * 2),
     "chairlift_rotate": (None, [c_void_p] * 10 + [c_int] * 5 + [c_float, c_int, c_int]),
     "chairlift_attention": (None, [c_void_p] * 8 + [c_int64] + [c_int] * 5 + [c_float] * 2 + [c_int] * 3),
+    "chairlift_delta_net": (None, [c_void_p] * 8 + [c_int] * 2 + [c_float, c_int]),
     "chairlift_play": (None, [c_void_p, c_int64]),
     "chairlift_argmax": (None, [c_void_p] * 2 + [c_int, c_int64]),
     "chairlift_draw": (None, [c_void_p, c_int64, c_int, c_void_p, c_int64, c_void_p]),

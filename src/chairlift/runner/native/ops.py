@@ -14,6 +14,9 @@ from torch import Tensor
 from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.models.spec import SCORES
 from chairlift.runner.kv_cache import store
+from chairlift.runner.mixers.delta_net import DeltaNet
+from chairlift.runner.mixers.mixer import State
+from chairlift.runner.native.delta_net import delta_net
 from chairlift.runner.native.experts import NativeExperts, native_experts
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight, pointer
@@ -158,6 +161,9 @@ class NativeOps:
 
     def gate(self, x: Tensor, gates: Tensor) -> Tensor:
         return x * sigmoid(gates)
+
+    def delta_net(self, inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, batch: Batch) -> Tensor:
+        return delta_net(self._library, inputs, rates, mixer, state, batch)
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)

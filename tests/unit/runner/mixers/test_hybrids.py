@@ -1,6 +1,7 @@
 """Gated delta nets among attention, against transformers in float64, and against themselves bit for bit."""
 
 import random
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -8,22 +9,33 @@ import torch
 
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import BlockCopy, Checkpoint
+from chairlift.runner.mixers.delta_net import DeltaNetOps
 from chairlift.runner.model import Decoder
-from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.hf import HfTensors
+from fakes.worlds.exact import OPS, why_missing
 from unit.runner.hybrids import States
-from unit.runner.twins import CPU, HYBRIDS, chunk, make_twin, random_tokens, request, shuffled_tables
+from unit.runner.twins import CPU, HYBRIDS, Twin, chunk, make_twin, random_tokens, request, shuffled_tables
 
 SIZE = 8  # of blocks, and so of tiles
 LENGTHS = (61, 33, 8)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    twin = make_twin(tmp_path_factory.mktemp("small"), "qwen3.5")
-    tensors = HfTensors(twin.folder)
-    return build_model(twin.config, TorchOps(exact=True), tensors, torch.float32, CPU, twin.config.max_model_len)
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Twin:
+    return make_twin(tmp_path_factory.mktemp("small"), "qwen3.5")
+
+
+@pytest.fixture(scope="module", params=OPS)
+def small(twin: Twin, request: pytest.FixtureRequest) -> Decoder:
+    """With the operations of each kind that a CPU has."""
+    if why_not := why_missing(request.param):
+        pytest.skip(why_not)
+    return decoder(twin, request.param, torch.float32)
+
+
+def decoder(twin: Twin, ops: str, dtype: torch.dtype) -> Decoder:
+    return build_model(twin.config, OPS[ops](), HfTensors(twin.folder), dtype, CPU, twin.config.max_model_len)
 
 
 @pytest.mark.parametrize("family", HYBRIDS)
@@ -100,3 +112,20 @@ def test_another_state_is_noticed(small: Decoder, whole: torch.Tensor) -> None:
     other.compute(0, 40)
     text.tokens = random_tokens(59, 5)
     assert not torch.equal(text.compute(40, 19), whole)
+
+
+@pytest.mark.skipif(bool(why_missing("native")), reason=why_missing("native"))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_native_kernels_go_on_from_what_torch_leaves_and_it_from_theirs(twin: Twin, dtype: torch.dtype) -> None:
+    """By either kind in turn on one cache: as near to float64 as torch alone."""
+    kinds = [decoder(twin, ops, dtype) for ops in ("torch", "native")]
+    assert isinstance(kinds[1].ops, DeltaNetOps) and not isinstance(kinds[0].ops, DeltaNetOps)
+    exact, alone, mixed = (Text(each) for each in (twin.decoder(torch.float64), kinds[0], kinds[0]))
+    counts = (5, 1, 1, 1, 17, 1, 13, 9, 1, 10)
+    errors = []
+    for turn, (end, count) in enumerate(zip(accumulate(counts), counts, strict=True)):
+        mixed.states.decoder = kinds[turn % 2]
+        wanted, *found = (text.compute(end - count, count) for text in (exact, alone, mixed))
+        errors.append([float((logits - wanted).abs().max()) for logits in found])
+    torch_alone, in_turn = (max(own) for own in zip(*errors, strict=True))
+    assert 0 < in_turn < 3 * torch_alone
