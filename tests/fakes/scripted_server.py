@@ -209,6 +209,11 @@ def serving(server: ScriptedServer) -> Iterator[ScriptedServer]:
         await over.wait()
         watching.cancel()
         server.die()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # connections are closed in the loop's next turn
 
     ready, over = threading.Event(), asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(main()))

@@ -160,7 +160,7 @@ def _compressed_tensors(fields: Fields) -> Quantisation:
 
 
 def _of_group(fields: Fields, name: str, group: dict[str, Any]) -> Quantisation:
-    own = Fields(f"{fields.origin}: {name}", group)
+    own = Fields(f"{fields.origin}: config_groups: {name}", group)
     _require(own, "format", *_FORMATS)
     if own.get("output_activations") not in _NEUTRAL:
         raise own.bad("output_activations", "is not supported")

@@ -17,7 +17,7 @@ Gated = Callable[[Weight, Tensor, str], Tensor]  # as `Ops.gated`
 
 
 def route(
-    logits: Tensor, spec: ExpertsSpec, correction: Tensor | None, factors: Tensor | None
+    logits: Tensor, spec: ExpertsSpec, correction: Tensor | None, factors: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """logits [T, X] -> experts int64 [T, chosen], best first, and their weights [T, chosen]"""
     scores = logits
