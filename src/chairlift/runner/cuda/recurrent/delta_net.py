@@ -21,8 +21,8 @@ from chairlift.runner.cuda.step.states import States
 from chairlift.runner.mixers.delta_net import EPS, DeltaNet
 from chairlift.runner.mixers.mixer import State
 
-_SLICE = 32  # values of a head that a program of the walk has
-_WARPS = 2
+_SLICE = 64  # values of a head that a program of the walk has
+_WARPS = 4
 _FEW = 64  # spans, whose kernels are launched before those ahead have finished
 _RUN = 16  # numbers that are looked up at once, at most
 
