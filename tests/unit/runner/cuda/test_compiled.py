@@ -27,6 +27,7 @@ from chairlift.runner.cuda.experts.routing_kernels import combine_kernel as comb
 from chairlift.runner.cuda.experts.routing_kernels import place_kernel, route_kernel
 from chairlift.runner.cuda.kernels import activate_kernel, add_norm_kernel, cap_kernel, gate_kernel
 from chairlift.runner.cuda.kernels import prepare_kernel, rotate_store_kernel
+from chairlift.runner.cuda.recurrent.convolve_kernel import convolve_kernel
 from chairlift.runner.cuda.recurrent.finish_kernel import finish_kernel
 from chairlift.runner.cuda.recurrent.tiles_kernel import tiles_kernel
 from chairlift.runner.cuda.recurrent.walk_kernel import walk_kernel
@@ -141,13 +142,14 @@ for is_one in (False, True):
     check(gate_kernel, BLOCK=1024, IS_ONE=is_one, **dependent)
 half = {"C": 16, "TILE_PAGES": 6, "HALF_PAGES": 55}
 net = {"KEY_HEADS": 16, "HEADS": 48, "KEY": 128, "VALUE": 128, **half, **dependent}
-kept = {"TAPS": 4, "SIZE": 16384, "NARROW": 48 * 128 * 128 * 2, "RUN": 16, "SHARE": 224}
+kept = {"TAPS": 4, "SIZE": 16384, "NARROW": 48 * 128 * 128 * 2, "RUN": 16}
 no_fusion = {"enable_fp_fusion": False}
 FLOATS |= {"bias"}
-check(tiles_kernel, no_fusion, **net, **kept, IS_WIDE=False)
-check(finish_kernel, no_fusion, **net, **kept)
+check(convolve_kernel, no_fusion, **net, **kept, SHARE=128)
+check(tiles_kernel, {**no_fusion, "num_warps": 1}, **net, SIZE=16384, IS_WIDE=False)
+check(finish_kernel, no_fusion, **net, **kept, SHARE=224)
 FLOATS |= {"first", "second"}
-check(walk_kernel, {**no_fusion, "num_warps": 1, "num_stages": 2}, **net, SIZE=8192, SLICE=16, IS_WIDE=False)
+check(walk_kernel, {**no_fusion, "num_stages": 2}, **net, SIZE=8192, SLICE=64, IS_WIDE=False)
 FLOATS -= {"bias", "first", "second"}
 parts = {"FIRST": 4096, "SECOND": 1024, "THIRD": 1024}
 check(low_kernel, WIDTH=4096, PARTS=3, MAX_BLOCKS=4, STRETCH=1024, **dependent)
