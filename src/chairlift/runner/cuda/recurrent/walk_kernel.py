@@ -47,13 +47,14 @@ def walk_kernel(
     key_head = head // (HEADS // KEY_HEADS)
     rows = tl.arange(0, C)
     dims = tl.arange(0, KEY)
-    entries = (head * KEY + dims)[None, :] * VALUE
+    entries = (head * KEY + dims) * VALUE
     begun = start // C
     last = end // C
     state = tl.zeros([SLICE, KEY], dtype=tl.float32)
-    wait_for_previous(IS_DEPENDENT)
+    # Nothing of this step has written it, and no kernel waits across the steps before: it is read while others run.
     if begun > 0:
-        state = tl.load(spot(first, second, own + begun % 2 * HALF_PAGES, entries, SIZE) + columns[:, None])
+        state = tl.load(spot(first, second, own + begun % 2 * HALF_PAGES, entries, SIZE)[None, :] + columns[:, None])
+    wait_for_previous(IS_DEPENDENT)
     for tile in range(begun, tl.cdiv(end, C)):
         unit = (first_unit + tile - begun).to(tl.int64)
         position = tile * C + rows
@@ -86,11 +87,11 @@ def walk_kernel(
             state = state * tl.exp(final) + _product(rest, key, IS_WIDE)
             if (tile + 1) * C == wanted:
                 pages = writes + write * writes_width + pages_of_write
-                tl.store(spot(first, second, pages, entries, SIZE) + columns[:, None], state)
+                tl.store(spot(first, second, pages, entries, SIZE)[None, :] + columns[:, None], state)
                 write += 1
                 wanted = tl.load(writes + write * writes_width, mask=write < num_writes, other=0)
     if last > begun:
-        tl.store(spot(first, second, own + last % 2 * HALF_PAGES, entries, SIZE) + columns[:, None], state)
+        tl.store(spot(first, second, own + last % 2 * HALF_PAGES, entries, SIZE)[None, :] + columns[:, None], state)
 
 
 @triton.jit
