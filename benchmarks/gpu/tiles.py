@@ -2,7 +2,8 @@
 
     python benchmarks/gpu/tiles.py [--shape 27b|35b]
 
-Of slices of values and warps that a program of the walk may have; beside them what the memory takes to read the states.
+Of slices of values and warps that a program of the walk may have, and warps of one of the tiles; beside them what the
+memory takes to read the states.
 """
 
 import argparse
@@ -35,7 +36,8 @@ SHAPES = {
     "35b": (DeltaNetSpec(num_key_heads=16, num_heads=32, key_dim=128, value_dim=128, num_taps=4), (2, C, 256), 30),
 }
 REQUEST = Request(id=RequestId(1), prompt=(1,), params=SamplingParams(), max_output=1, seed=0)
-VARIANTS = ((16, 1), (32, 2), (32, 1), (64, 4), (64, 2), (128, 8))  # values, warps
+# Values and warps of the walk, warps of the tiles, spans up to which the walk is one kernel.
+VARIANTS = ((64, 4, 1, 4), (64, 4, 1, 1 << 20), (64, 4, 2, 4), (64, 4, 4, 4), (32, 4, 1, 4))
 
 
 @dataclass
@@ -141,9 +143,11 @@ def main() -> None:
     }  # fmt: skip
     print(f"{shape}: microseconds of one of {num_layers} layers; states alone, at {MEMORY_TB_S} TB/s, in brackets")
     works = {name: Work(spec, page, *case) for name, case in cases.items()}
-    for values, warps in VARIANTS:
-        kernels._SLICE, kernels._WARPS = values, warps
-        print(f"{values} values, {warps} warps: error {works['8 prompts of 512'].error():.1e}", flush=True)
+    for values, warps, tile_warps, few in VARIANTS:
+        kernels._SLICE, kernels._WARPS, kernels._TILE_WARPS, kernels._FEW_SPANS = values, warps, tile_warps, few
+        error = works["8 prompts of 512"].error()
+        variant = f"{values} values, {warps} warps, {tile_warps} of tiles, one walk of {few} spans at most"
+        print(f"{variant}: error {error:.1e}", flush=True)
         for name, work in works.items():
             took = micros(work.run)
             floor = work.num_chunks * spec.fixed.wide * 4 / MEMORY_TB_S / 1e6

@@ -201,6 +201,14 @@ def test_without_exact_bits_do_differ() -> None:
     assert sum(few.sums[place] != many.sums[place] for place in places) > 0
 
 
+def test_steps_are_captured_whose_products_were_never_tried() -> None:
+    model = build(uniform_model(**SMALL), exact=True)
+    limits = replace(LIMITS, vocab_size=model.config.vocab_size)
+    kv = KvCache(model.config, limits.num_blocks, limits.block_size, model.dtype, DEVICE, 0)
+    runner = CudaRunner(model, kv, DEVICE, limits, exact=True)
+    assert [runner.prepare() for _ in range(3)] == [True] * 3
+
+
 WISHES: list[dict[str, Any]] = [
     {"logprobs": 5},
     {"temperature": 0.1, "top_p": 0.9, "logprobs": 2},

@@ -27,6 +27,7 @@ from chairlift.runner.cuda.experts.routing_kernels import combine_kernel as comb
 from chairlift.runner.cuda.experts.routing_kernels import place_kernel, route_kernel
 from chairlift.runner.cuda.kernels import activate_kernel, add_norm_kernel, cap_kernel, gate_kernel
 from chairlift.runner.cuda.kernels import prepare_kernel, rotate_store_kernel
+from chairlift.runner.cuda.recurrent.convolve_kernel import convolve_kernel
 from chairlift.runner.cuda.recurrent.finish_kernel import finish_kernel
 from chairlift.runner.cuda.recurrent.tiles_kernel import tiles_kernel
 from chairlift.runner.cuda.recurrent.walk_kernel import walk_kernel
@@ -47,7 +48,7 @@ NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "win
 NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
 NUMBERS |= {"num_words": "i32", "q_width": "i32", "k_width": "i32"}
 NUMBERS |= {"num_experts": "i32", "num_pairs": "i32", "stride": "i32", "table_width": "i32"}
-NUMBERS |= {"writes_width": "i32", "pages_of_write": "i32"}
+NUMBERS |= {"writes_width": "i32", "pages_of_write": "i32", "num_spans": "i32"}
 NUMBERS |= {"slot_size": "i64", "units": "i64", "down_units": "i32", "up_units": "i32"}
 
 def kind(name):
@@ -141,13 +142,16 @@ for is_one in (False, True):
     check(gate_kernel, BLOCK=1024, IS_ONE=is_one, **dependent)
 half = {"C": 16, "TILE_PAGES": 6, "HALF_PAGES": 55}
 net = {"KEY_HEADS": 16, "HEADS": 48, "KEY": 128, "VALUE": 128, **half, **dependent}
-kept = {"TAPS": 4, "SIZE": 16384, "NARROW": 48 * 128 * 128 * 2, "RUN": 16, "SHARE": 224}
+kept = {"TAPS": 4, "SIZE": 16384, "NARROW": 48 * 128 * 128 * 2, "RUN": 16}
 no_fusion = {"enable_fp_fusion": False}
 FLOATS |= {"bias"}
-check(tiles_kernel, no_fusion, **net, **kept, IS_WIDE=False)
-check(finish_kernel, no_fusion, **net, **kept)
+check(convolve_kernel, no_fusion, **net, **kept, SHARE=128)
+check(tiles_kernel, {**no_fusion, "num_warps": 1}, **net, SIZE=16384, IS_WIDE=False)
+check(finish_kernel, no_fusion, **net, **kept, SHARE=224)
 FLOATS |= {"first", "second"}
-check(walk_kernel, {**no_fusion, "num_warps": 1, "num_stages": 2}, **net, SIZE=8192, SLICE=16, IS_WIDE=False)
+for has_short, has_long in ((True, True), (True, False), (False, True)):
+    check(walk_kernel, {**no_fusion, "num_stages": 2}, **net, SIZE=8192, SLICE=64, IS_WIDE=False,
+          HAS_SHORT=has_short, HAS_LONG=has_long)
 FLOATS -= {"bias", "first", "second"}
 parts = {"FIRST": 4096, "SECOND": 1024, "THIRD": 1024}
 check(low_kernel, WIDTH=4096, PARTS=3, MAX_BLOCKS=4, STRETCH=1024, **dependent)

@@ -1,6 +1,6 @@
 """Gated delta nets by kernels: a step's tokens on paged states.
 
-    products -> tiles (all at once) -> walk (tile after tile) -> finish -> rows for the output's matrix
+    products -> convolve, tiles (all at once) -> walk (tile after tile) -> finish -> rows for the output's matrix
 
 Always: a row's bits depend on the tokens of its request alone: a tile is computed in one form, whole, cut or a token at
 a time. Nothing waits for the device.
@@ -14,6 +14,7 @@ import triton
 from torch import Tensor
 
 from chairlift.runner.cuda.dependent_launch import dependent
+from chairlift.runner.cuda.recurrent.convolve_kernel import convolve_kernel
 from chairlift.runner.cuda.recurrent.finish_kernel import finish_kernel
 from chairlift.runner.cuda.recurrent.tiles_kernel import tiles_kernel
 from chairlift.runner.cuda.recurrent.walk_kernel import walk_kernel
@@ -21,8 +22,12 @@ from chairlift.runner.cuda.step.states import States
 from chairlift.runner.mixers.delta_net import EPS, DeltaNet
 from chairlift.runner.mixers.mixer import State
 
-_SLICE = 32  # values of a head that a program of the walk has
-_WARPS = 2
+_SLICE = 64  # values of a head that a program of the walk has
+_WARPS = 4
+_SHARE = 128  # channels that a program of the convolution has
+_TILE_WARPS = 1
+_FEW_SPANS = 4  # whose walk is one kernel, whether they pass the end of a tile or not
+_LONG_PROGRAMS = 8  # that look for spans which do, where there are two
 _FEW = 64  # spans, whose kernels are launched before those ahead have finished
 _RUN = 16  # numbers that are looked up at once, at most
 
@@ -47,26 +52,35 @@ def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tabl
         "C": size, "TILE_PAGES": num_tile_pages, "HALF_PAGES": num_tile_pages + num_state_pages,
         "enable_fp_fusion": False, **dependent(len(spans) <= _FEW),
     }  # fmt: skip
-    run = gcd(_RUN, page // kind.itemsize, spec.num_channels, spec.fixed.row)  # numbers that lie in one page
+    size_of_page = page // kind.itemsize
+    run = gcd(_RUN, size_of_page, spec.num_channels, spec.fixed.row)  # numbers that lie in one page
     narrow = {
-        "TAPS": spec.num_taps, "SIZE": page // kind.itemsize, "NARROW": spec.fixed.wide * 4 // kind.itemsize,
-        "RUN": run, "SHARE": triton.cdiv(spec.num_channels, spec.num_heads * run) * run, "num_warps": 4,
+        "TAPS": spec.num_taps, "SIZE": size_of_page, "NARROW": spec.fixed.wide * 4 // kind.itemsize, "RUN": run,
+        "num_warps": 4,
     }  # fmt: skip
     memories = first.view(kind), second.view(kind)
     is_wide = kind is torch.float32
     to_write = writes, writes.stride(0), 1 + first_page
+    convolve_kernel[(num_units, triton.cdiv(spec.num_channels, _SHARE))](
+        inputs, *memories, tables, spans, units, writes, mixer.taps, heads, inputs.stride(0), tables.stride(0),
+        *to_write[1:], SHARE=_SHARE, **shape, **narrow,
+    )  # fmt: skip
     tiles_kernel[(num_units, spec.num_heads)](
-        inputs, rates, *memories, tables, spans, units, writes, mixer.taps, mixer.decay, mixer.bias, heads, factors,
-        sums, inverses, scores, inputs.stride(0), tables.stride(0), *to_write[1:], EPS, spec.key_dim**-0.5,
-        IS_WIDE=is_wide, **shape, **narrow,
+        rates, *memories, tables, spans, units, mixer.decay, mixer.bias, heads, factors, sums, inverses, scores,
+        tables.stride(0), EPS, spec.key_dim**-0.5, SIZE=size_of_page, IS_WIDE=is_wide,
+        num_warps=4 if is_wide else _TILE_WARPS, **shape,
     )  # fmt: skip
-    walk_kernel[(triton.cdiv(spec.value_dim, _SLICE), spec.num_heads, len(spans))](
-        heads, factors, sums, inverses, scores, first.view(torch.float32), second.view(torch.float32), tables, spans,
-        writes, out, tables.stride(0), *to_write[1:], SLICE=min(_SLICE, spec.value_dim), SIZE=page // 4,
-        IS_WIDE=is_wide, num_warps=_WARPS, num_stages=2, **shape,
-    )  # fmt: skip
+    both = {"HAS_SHORT": True, "HAS_LONG": True}
+    forms = [both] if len(spans) <= _FEW_SPANS else [both | {"HAS_LONG": False}, both | {"HAS_SHORT": False}]
+    for form in forms:
+        num_programs = len(spans) if form["HAS_SHORT"] else min(len(spans), _LONG_PROGRAMS)
+        walk_kernel[(triton.cdiv(spec.value_dim, _SLICE), spec.num_heads, num_programs)](
+            heads, factors, sums, inverses, scores, first.view(torch.float32), second.view(torch.float32), tables,
+            spans, writes, out, tables.stride(0), *to_write[1:], len(spans), SLICE=min(_SLICE, spec.value_dim),
+            SIZE=page // 4, IS_WIDE=is_wide, num_warps=_WARPS, num_stages=2, **form, **shape,
+        )  # fmt: skip
     finish_kernel[(num_units, spec.num_heads)](
         out, inputs, rates, *memories, tables, spans, units, mixer.norm.gain, inputs.stride(0), tables.stride(0),
-        mixer.norm.eps, **shape, **narrow,
+        mixer.norm.eps, SHARE=triton.cdiv(spec.num_channels, spec.num_heads * run) * run, **shape, **narrow,
     )  # fmt: skip
     return out

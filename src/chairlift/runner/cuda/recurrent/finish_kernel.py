@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
-from chairlift.runner.cuda.recurrent.pages import SPAN, runs, spot
-from chairlift.runner.cuda.recurrent.tiles_kernel import keep_narrow
+from chairlift.runner.cuda.recurrent.convolve_kernel import keep_narrow
+from chairlift.runner.cuda.recurrent.pages import SPAN, numbers, runs, spot
 
 
 @triton.jit
@@ -55,10 +55,11 @@ def finish_kernel(
     if (tile == last) | ((tile == begun) & (last == begun + 1)):
         pages = own + tile % 2 * HALF_PAGES
         low = head * SHARE
-        channels = low + tl.arange(0, triton.next_power_of_2(SHARE))
-        is_kept = is_new[:, None] & ((channels < low + SHARE) & (channels < CHANNELS))[None, :]
-        row_inputs = tl.load(inputs + lines[:, None] * stride + channels[None, :], mask=is_kept, other=0.0)
-        places = runs(first, second, pages, rows[:, None] * ROW + low, triton.next_power_of_2(SHARE), RUN, SIZE)
+        NUM: tl.constexpr = triton.next_power_of_2(SHARE)
+        inner = numbers(NUM, RUN)
+        is_kept = is_new[:, None, None] & (inner < SHARE) & (low + inner < CHANNELS)
+        row_inputs = tl.load(inputs + lines[:, None, None] * stride + low + inner, mask=is_kept, other=0.0)
+        places = runs(first, second, pages, rows[:, None] * ROW + low, NUM, RUN, SIZE)
         tl.store(places, row_inputs, mask=is_kept)
         rate = tl.arange(0, 2) * HEADS + head
         offset = tl.where(is_new[:, None], rows[:, None] * ROW + CHANNELS + rate[None, :], 0)

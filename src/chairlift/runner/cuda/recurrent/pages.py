@@ -23,11 +23,16 @@ def spot(first, second, table, offset, SIZE: tl.constexpr):
 
 
 @triton.jit
+def numbers(NUM: tl.constexpr, RUN: tl.constexpr):
+    """0 to NUM by runs, [1, NUM / RUN, RUN]: so the compiler sees that those of a run are read and written as one."""
+    return (tl.arange(0, NUM // RUN) * RUN)[None, :, None] + tl.arange(0, RUN)[None, None, :]
+
+
+@triton.jit
 def runs(first, second, table, offset, NUM: tl.constexpr, RUN: tl.constexpr, SIZE: tl.constexpr):
-    """The same of NUM numbers each from offsets [rows, 1] on, looked up by runs, none of which lies in two pages."""
+    """Pointers to NUM numbers each from offsets [rows, 1] on, by runs, none of which lies in two pages."""
     begins = offset + (tl.arange(0, NUM // RUN) * RUN)[None, :]
-    places = spot(first, second, table, begins, SIZE)[:, :, None] + tl.arange(0, RUN)[None, None, :]
-    return tl.reshape(places, (offset.shape[0], NUM))
+    return spot(first, second, table, begins, SIZE)[:, :, None] + tl.arange(0, RUN)[None, None, :]
 
 
 @triton.jit
@@ -36,13 +41,13 @@ def came_in(
     NUM: tl.constexpr, ROW: tl.constexpr, CHANNELS: tl.constexpr, NARROW: tl.constexpr, TAPS: tl.constexpr,
     C: tl.constexpr, SIZE: tl.constexpr, TILE_PAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
-    """Inputs of the convolution, of NUM channels from `low` on, [positions, NUM]: of this step, of its first tile
+    """Inputs of the convolution, of NUM channels from `low` on, by runs: of positions of this step, of its first tile
     before, of the tile before that. Channels that are not there are zeros. tables: of the half with the last two."""
-    columns = low + tl.arange(0, NUM)
-    is_channel = (columns < CHANNELS)[None, :]
+    columns = low + numbers(NUM, RUN)
+    is_channel = columns < CHANNELS
     is_new = (position >= start) & (position < end)
-    place = (row + position - start).to(tl.int64)
-    found = tl.load(inputs + place[:, None] * stride + columns[None, :], mask=is_new[:, None] & is_channel, other=0.0)
+    place = (row + position - start).to(tl.int64)[:, None, None]
+    found = tl.load(inputs + place * stride + columns, mask=is_new[:, None, None] & is_channel, other=0.0)
     if is_first_tile:
         origin = start // C * C
         is_kept = (position >= origin) & (position < start)
@@ -52,6 +57,6 @@ def came_in(
         offset = tl.where(is_kept, kept, tl.where(is_old, before, 0))[:, None]
         table = tables + tl.where(is_kept, 0, TILE_PAGES)[:, None]
         places = runs(first, second, table, offset, NUM, RUN, SIZE)
-        old = tl.load(places, mask=is_old[:, None] & is_channel, other=0.0)
-        found = tl.where(is_new[:, None], found, old)
+        old = tl.load(places, mask=is_old[:, None, None] & is_channel, other=0.0)
+        found = tl.where(is_new[:, None, None], found, old)
     return found

@@ -69,7 +69,7 @@ class DevicePart:
             num_slots, max_rows = limits.num_adapter_slots, max(most, self._keys.max_samples)
             self.slots = CudaSlots(adapters, model.config, model.dtype, device, num_slots, max_rows)
         self._forward = Forward(self._model, kv, memory, self.slots, states)
-        self._graphs = Graphs(self._forward, memory, self._keys, limits.vocab_size, max_graphs)
+        self._graphs = Graphs(self._forward, memory, self._keys, limits.vocab_size, max_graphs, has_trials=exact)
         self._sampling = CudaSampler(memory.tables, kv.tokens, memory.last, self._measure)
         self._pinned = pinned_ring(most, torch.int64, device)  # for sampled tokens
 

@@ -34,15 +34,18 @@ Graph = tuple[torch.cuda.CUDAGraph, Tensor, Tensor]  # with its logits and token
 
 class Graphs:
     def __init__(
-        self, forward: Forward, memory: StepMemory, keys: GraphKeys, vocab_size: int, max_graphs: int = MAX_GRAPHS
-    ) -> None:
-        """max_graphs: kept at once."""
+        self, forward: Forward, memory: StepMemory, keys: GraphKeys, vocab_size: int, max_graphs: int = MAX_GRAPHS,
+        has_trials: bool = False,
+    ) -> None:  # fmt: skip
+        """max_graphs: kept at once. has_trials: trials choose products on first use, and wait for the device."""
         self._keys = keys
         self._max_graphs = max_graphs
         self._forward = forward
         self._memory = memory
         self._captured: OrderedDict[GraphKey, Graph] = OrderedDict()  # the one used last is last
         self._tried: set[GraphKey] = set()  # run before
+        self._has_trials = has_trials
+        self._chosen: set[tuple[int, int, bool]] = set()  # numbers of rows whose products are
         self._can_capture = max_graphs > 0
         self._pool: Any = None  # of memory
         self._side: torch.cuda.Stream | None = None  # on which they are captured
@@ -84,6 +87,7 @@ class Graphs:
         # Always the same stream: libraries keep memory for each.
         side = self._side = self._side or torch.cuda.Stream()
         try:
+            self._choose(key, planned)
             # Around the capture too: where that cannot be ended, torch would stay on its stream.
             with _beside(stream, side):
                 if not self._captured:
@@ -102,6 +106,14 @@ class Graphs:
                 self._can_capture = False
                 _log.warning("no more steps are captured: %s", failure(error))
             self._tried.add(key)
+
+    def _choose(self, key: GraphKey, planned: FlashPlan | None) -> None:
+        """What trials choose is chosen before a capture: by a step of padding that runs kernel by kernel."""
+        rows = key.num_tokens, key.num_samples, key.has_adapters
+        if self._has_trials and rows not in self._chosen:
+            with self._memory.padding(key):
+                self._forward.run(key, planned)
+            self._chosen.add(rows)
 
     def _begin(self, key: GraphKey, planned: FlashPlan | None) -> None:
         """What is made on first use of a stream cannot be captured. A small step will do, where there is no plan for

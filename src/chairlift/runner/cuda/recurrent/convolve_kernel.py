@@ -1,0 +1,106 @@
+"""The convolution of a gated delta net: of each tile of a step all its rows, and what a further state has of it.
+
+Always: a row's numbers come from its own inputs and those of the rows before, whatever of its tile is new. Runs after
+nothing of the step has been overwritten.
+"""
+
+import triton
+import triton.language as tl
+
+from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
+from chairlift.runner.cuda.recurrent.pages import SPAN, came_in, numbers, runs
+
+
+@triton.jit
+def convolve_kernel(
+    inputs, first, second, tables, spans, units, writes, taps, heads, stride, table_width, writes_width, pages_of_write,
+    KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, TAPS: tl.constexpr,
+    C: tl.constexpr, SIZE: tl.constexpr, NARROW: tl.constexpr, TILE_PAGES: tl.constexpr, HALF_PAGES: tl.constexpr,
+    RUN: tl.constexpr, SHARE: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """A tile and a share of the channels a program."""
+    CHANNELS: tl.constexpr = 2 * KEY_HEADS * KEY + HEADS * VALUE
+    ROW: tl.constexpr = CHANNELS + 2 * HEADS
+    unit = tl.program_id(0)
+    share = tl.program_id(1)
+    launch_dependents(IS_DEPENDENT)
+    span = tl.load(units + unit * 2)
+    if span < 0:
+        return
+    tile = tl.load(units + unit * 2 + 1)
+    row = tl.load(spans + span * SPAN)
+    start = tl.load(spans + span * SPAN + 2)
+    end = start + tl.load(spans + span * SPAN + 1)
+    own = tables + tl.load(spans + span * SPAN + 3) * table_width + start // C % 2 * HALF_PAGES
+    is_first = tile * C < start + TAPS - 1  # it sees what came in before
+    rows = tl.arange(0, C)
+    position = tile * C + rows
+    wait_for_previous(IS_DEPENDENT)
+
+    # Two forms of the same: where nothing was before, nothing is looked up.
+    low = share * SHARE
+    if is_first:
+        total = _convolved(
+            inputs, first, second, own, position, low, taps, row, start, end, True, stride,
+            SHARE, ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN,
+        )  # fmt: skip
+    else:
+        total = _convolved(
+            inputs, first, second, own, position, low, taps, row, start, end, False, stride,
+            SHARE, ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN,
+        )  # fmt: skip
+    total = total.to(heads.dtype.element_ty).to(tl.float32)
+    total = (total / (1.0 + tl.exp(-total))).to(heads.dtype.element_ty)
+    columns = low + numbers(SHARE, RUN)
+    lines = (unit.to(tl.int64) * C + rows) * CHANNELS
+    tl.store(heads + lines[:, None, None] + columns, total, mask=(position < end)[:, None, None] & (columns < CHANNELS))
+
+    # A further state has the convolution's last inputs too. Here, as nothing is overwritten yet.
+    write = tl.load(spans + span * SPAN + 5)
+    for index in range(write, write + tl.load(spans + span * SPAN + 6)):
+        if tl.load(writes + index * writes_width) == (tile + 1) * C:
+            pages = writes + index * writes_width + pages_of_write
+            keep_narrow(
+                inputs, first, second, own, pages, share, (tile + 1) * C, row, start, end, is_first, stride,
+                ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN, SHARE,
+            )  # fmt: skip
+
+
+@triton.jit
+def _convolved(
+    inputs, first, second, own, position, low, taps, row, start, end, is_first: tl.constexpr, stride,
+    NUM: tl.constexpr, ROW: tl.constexpr, CHANNELS: tl.constexpr, NARROW: tl.constexpr, TAPS: tl.constexpr,
+    C: tl.constexpr, SIZE: tl.constexpr, TILE_PAGES: tl.constexpr, RUN: tl.constexpr,
+):  # fmt: skip
+    """float32, before the activation."""
+    columns = low + numbers(NUM, RUN)
+    total = tl.zeros([C, NUM // RUN, RUN], dtype=tl.float32)
+    for tap in tl.static_range(TAPS):
+        found = came_in(
+            inputs, first, second, own, position - (TAPS - 1) + tap, low, row, start, end, is_first, stride,
+            NUM, ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN,
+        )  # fmt: skip
+        factor = tl.load(taps + tap * CHANNELS + columns, mask=columns < CHANNELS, other=0.0)
+        total += factor * found.to(tl.float32)
+    return total
+
+
+@triton.jit
+def keep_narrow(
+    inputs, first, second, own, pages, share, after, row, start, end, is_first, stride,
+    ROW: tl.constexpr, CHANNELS: tl.constexpr, NARROW: tl.constexpr, TAPS: tl.constexpr, C: tl.constexpr,
+    SIZE: tl.constexpr, TILE_PAGES: tl.constexpr, RUN: tl.constexpr, SHARE: tl.constexpr,
+):  # fmt: skip
+    """One share of the convolution's last inputs before position `after`, to these pages of a state."""
+    NUM: tl.constexpr = triton.next_power_of_2(SHARE)
+    low = share * SHARE
+    taken = tl.arange(0, triton.next_power_of_2(TAPS))
+    position = tl.where(taken < TAPS - 1, after - (TAPS - 1) + taken, -1)
+    found = came_in(
+        inputs, first, second, own, position, low, row, start, end, is_first, stride,
+        NUM, ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN,
+    )  # fmt: skip
+    columns = numbers(NUM, RUN)
+    is_own = (taken < TAPS - 1)[:, None, None] & (columns < SHARE) & (low + columns < CHANNELS)
+    offset = NARROW + tl.where(taken < TAPS - 1, taken, 0)[:, None] * CHANNELS + low
+    tl.store(runs(first, second, pages, offset, NUM, RUN, SIZE), found, mask=is_own)
