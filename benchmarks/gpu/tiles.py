@@ -36,8 +36,7 @@ SHAPES = {
     "35b": (DeltaNetSpec(num_key_heads=16, num_heads=32, key_dim=128, value_dim=128, num_taps=4), (2, C, 256), 30),
 }
 REQUEST = Request(id=RequestId(1), prompt=(1,), params=SamplingParams(), max_output=1, seed=0)
-# Values and warps of the walk, warps of the tiles, spans up to which the walk is one kernel.
-VARIANTS = ((64, 4, 1, 4), (64, 4, 1, 1 << 20), (64, 4, 2, 4), (64, 4, 4, 4), (32, 4, 1, 4))
+VARIANTS = ((64, 4, 1), (64, 4, 2), (64, 4, 4), (32, 4, 1))  # values and warps of the walk, warps of the tiles
 
 
 @dataclass
@@ -143,11 +142,12 @@ def main() -> None:
     }  # fmt: skip
     print(f"{shape}: microseconds of one of {num_layers} layers; states alone, at {MEMORY_TB_S} TB/s, in brackets")
     works = {name: Work(spec, page, *case) for name, case in cases.items()}
-    for values, warps, tile_warps, few in VARIANTS:
-        kernels._SLICE, kernels._WARPS, kernels._TILE_WARPS, kernels._FEW_SPANS = values, warps, tile_warps, few
-        error = works["8 prompts of 512"].error()
-        variant = f"{values} values, {warps} warps, {tile_warps} of tiles, one walk of {few} spans at most"
-        print(f"{variant}: error {error:.1e}", flush=True)
+    for values, warps, tile_warps in VARIANTS:
+        kernels._SLICE, kernels._WARPS, kernels._TILE_WARPS = values, warps, tile_warps
+        print(
+            f"{values} values, {warps} warps, {tile_warps} of tiles: error {works['8 prompts of 512'].error():.1e}",
+            flush=True,
+        )
         for name, work in works.items():
             took = micros(work.run)
             floor = work.num_chunks * spec.fixed.wide * 4 / MEMORY_TB_S / 1e6

@@ -48,7 +48,7 @@ NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "win
 NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
 NUMBERS |= {"num_words": "i32", "q_width": "i32", "k_width": "i32"}
 NUMBERS |= {"num_experts": "i32", "num_pairs": "i32", "stride": "i32", "table_width": "i32"}
-NUMBERS |= {"writes_width": "i32", "pages_of_write": "i32", "num_spans": "i32"}
+NUMBERS |= {"writes_width": "i32", "pages_of_write": "i32"}
 NUMBERS |= {"slot_size": "i64", "units": "i64", "down_units": "i32", "up_units": "i32"}
 
 def kind(name):
@@ -149,9 +149,7 @@ check(convolve_kernel, no_fusion, **net, **kept, SHARE=128)
 check(tiles_kernel, {**no_fusion, "num_warps": 1}, **net, SIZE=16384, IS_WIDE=False)
 check(finish_kernel, no_fusion, **net, **kept, SHARE=224)
 FLOATS |= {"first", "second"}
-for has_short, has_long in ((True, True), (True, False), (False, True)):
-    check(walk_kernel, {**no_fusion, "num_stages": 2}, **net, SIZE=8192, SLICE=64, IS_WIDE=False,
-          HAS_SHORT=has_short, HAS_LONG=has_long)
+check(walk_kernel, {**no_fusion, "num_stages": 2}, **net, SIZE=8192, SLICE=64, IS_WIDE=False)
 FLOATS -= {"bias", "first", "second"}
 parts = {"FIRST": 4096, "SECOND": 1024, "THIRD": 1024}
 check(low_kernel, WIDTH=4096, PARTS=3, MAX_BLOCKS=4, STRETCH=1024, **dependent)

@@ -26,8 +26,6 @@ _SLICE = 64  # values of a head that a program of the walk has
 _WARPS = 4
 _SHARE = 128  # channels that a program of the convolution has
 _TILE_WARPS = 1
-_FEW_SPANS = 4  # whose walk is one kernel, whether they pass the end of a tile or not
-_LONG_PROGRAMS = 8  # that look for spans which do, where there are two
 _FEW = 64  # spans, whose kernels are launched before those ahead have finished
 _RUN = 16  # numbers that are looked up at once, at most
 
@@ -70,15 +68,11 @@ def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tabl
         tables.stride(0), EPS, spec.key_dim**-0.5, SIZE=size_of_page, IS_WIDE=is_wide,
         num_warps=4 if is_wide else _TILE_WARPS, **shape,
     )  # fmt: skip
-    both = {"HAS_SHORT": True, "HAS_LONG": True}
-    forms = [both] if len(spans) <= _FEW_SPANS else [both | {"HAS_LONG": False}, both | {"HAS_SHORT": False}]
-    for form in forms:
-        num_programs = len(spans) if form["HAS_SHORT"] else min(len(spans), _LONG_PROGRAMS)
-        walk_kernel[(triton.cdiv(spec.value_dim, _SLICE), spec.num_heads, num_programs)](
-            heads, factors, sums, inverses, scores, first.view(torch.float32), second.view(torch.float32), tables,
-            spans, writes, out, tables.stride(0), *to_write[1:], len(spans), SLICE=min(_SLICE, spec.value_dim),
-            SIZE=page // 4, IS_WIDE=is_wide, num_warps=_WARPS, num_stages=2, **form, **shape,
-        )  # fmt: skip
+    walk_kernel[(triton.cdiv(spec.value_dim, _SLICE), spec.num_heads, len(spans))](
+        heads, factors, sums, inverses, scores, first.view(torch.float32), second.view(torch.float32), tables, spans,
+        writes, out, tables.stride(0), *to_write[1:], SLICE=min(_SLICE, spec.value_dim), SIZE=page // 4,
+        IS_WIDE=is_wide, num_warps=_WARPS, num_stages=2, **shape,
+    )  # fmt: skip
     finish_kernel[(num_units, spec.num_heads)](
         out, inputs, rates, *memories, tables, spans, units, mixer.norm.gain, inputs.stride(0), tables.stride(0),
         mixer.norm.eps, SHARE=triton.cdiv(spec.num_channels, spec.num_heads * run) * run, **shape, **narrow,

@@ -19,64 +19,26 @@ from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_p
 from chairlift.runner.cuda.recurrent.pages import SPAN, spot
 
 
-@triton.jit(do_not_specialize=["num_spans"])
+@triton.jit
 def walk_kernel(
     heads, factors, sums, inverses, scores, first, second, tables, spans, writes, out, table_width, writes_width,
-    pages_of_write, num_spans,
-    KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, SLICE: tl.constexpr,
-    C: tl.constexpr, SIZE: tl.constexpr, TILE_PAGES: tl.constexpr, HALF_PAGES: tl.constexpr, IS_WIDE: tl.constexpr,
-    HAS_SHORT: tl.constexpr, HAS_LONG: tl.constexpr, IS_DEPENDENT: tl.constexpr,
-):  # fmt: skip
-    """SIZE: float32 numbers of a page in each tensor; `first` and `second` are those tensors as float32. HAS_SHORT,
-    HAS_LONG: spans that end in the tile where they begin are computed here, and those that pass its end. Few are long
-    beside many: their programs look for them."""
-    launch_dependents(IS_DEPENDENT)
-    if HAS_SHORT:
-        span = tl.program_id(2)
-        start = tl.load(spans + span * SPAN + 2)
-        end = start + tl.load(spans + span * SPAN + 1)
-        if start == end:
-            return
-        if not HAS_LONG:  # noqa: SIM102 - decided as it is compiled
-            if end // C > start // C:
-                wait_for_previous(IS_DEPENDENT)  # what comes next relies on it
-                return
-        _walk(
-            span, heads, factors, sums, inverses, scores, first, second, tables, spans, writes, out, table_width,
-            writes_width, pages_of_write, KEY_HEADS, HEADS, KEY, VALUE, SLICE, C, SIZE, TILE_PAGES, HALF_PAGES, IS_WIDE,
-            HAS_SHORT, HAS_LONG, IS_DEPENDENT,
-        )  # fmt: skip
-    else:
-        for span in range(tl.program_id(2), num_spans, tl.num_programs(2)):
-            _walk(
-                span, heads, factors, sums, inverses, scores, first, second, tables, spans, writes, out, table_width,
-                writes_width, pages_of_write, KEY_HEADS, HEADS, KEY, VALUE, SLICE, C, SIZE, TILE_PAGES, HALF_PAGES,
-                IS_WIDE, HAS_SHORT, HAS_LONG, IS_DEPENDENT,
-            )  # fmt: skip
-
-
-@triton.jit
-def _walk(
-    span, heads, factors, sums, inverses, scores, first, second, tables, spans, writes, out, table_width, writes_width,
     pages_of_write,
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, SLICE: tl.constexpr,
     C: tl.constexpr, SIZE: tl.constexpr, TILE_PAGES: tl.constexpr, HALF_PAGES: tl.constexpr, IS_WIDE: tl.constexpr,
-    HAS_SHORT: tl.constexpr, HAS_LONG: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """One span; a short one is passed over where those are not computed."""
+    """SIZE: float32 numbers of a page in each tensor; `first` and `second` are those tensors as float32."""
     CHANNELS: tl.constexpr = 2 * KEY_HEADS * KEY + HEADS * VALUE
     columns = tl.program_id(0) * SLICE + tl.arange(0, SLICE)
     head = tl.program_id(1)
+    span = tl.program_id(2)
+    launch_dependents(IS_DEPENDENT)
     row = tl.load(spans + span * SPAN)
+    count = tl.load(spans + span * SPAN + 1)
+    if count == 0:
+        return
     start = tl.load(spans + span * SPAN + 2)
-    end = start + tl.load(spans + span * SPAN + 1)
-    begun = start // C
-    last = end // C
-    num_tiles = tl.cdiv(end, C) - begun
-    if not HAS_LONG:  # the state is read alone, which takes half of the registers
-        num_tiles = 1
-    if not HAS_SHORT:
-        num_tiles = tl.where(last > begun, num_tiles, 0)
+    end = start + count
     own = tables + tl.load(spans + span * SPAN + 3) * table_width + TILE_PAGES
     first_unit = tl.load(spans + span * SPAN + 4)
     write = tl.load(spans + span * SPAN + 5)
@@ -86,14 +48,15 @@ def _walk(
     rows = tl.arange(0, C)
     dims = tl.arange(0, KEY)
     entries = (head * KEY + dims) * VALUE
+    begun = start // C
+    last = end // C
     state = tl.zeros([SLICE, KEY], dtype=tl.float32)
     # Nothing of this step has written it, and no kernel waits across the steps before: it is read while others run.
-    if (begun > 0) & (num_tiles > 0):
+    if begun > 0:
         state = tl.load(spot(first, second, own + begun % 2 * HALF_PAGES, entries, SIZE)[None, :] + columns[:, None])
     wait_for_previous(IS_DEPENDENT)
-    for index in range(num_tiles):
-        tile = begun + index
-        unit = (first_unit + index).to(tl.int64)
+    for tile in range(begun, tl.cdiv(end, C)):
+        unit = (first_unit + tile - begun).to(tl.int64)
         position = tile * C + rows
         is_live = position < end
         lines = (unit * C + rows) * CHANNELS
@@ -119,18 +82,16 @@ def _walk(
         is_new = is_live & (position >= start)
         spread = out + target[None, :] + columns[:, None]
         tl.store(spread, result.to(out.dtype.element_ty), mask=is_new[None, :])
-        if HAS_LONG:  # noqa: SIM102
-            if tile < last:
-                rest = update * (tl.exp(final - total) * key_factor)[None, :]
-                state = state * tl.exp(final) + _product(rest, key, IS_WIDE)
-                if (tile + 1) * C == wanted:
-                    pages = writes + write * writes_width + pages_of_write
-                    tl.store(spot(first, second, pages, entries, SIZE)[None, :] + columns[:, None], state)
-                    write += 1
-                    wanted = tl.load(writes + write * writes_width, mask=write < num_writes, other=0)
-    if HAS_LONG:  # noqa: SIM102
-        if last > begun:
-            tl.store(spot(first, second, own + last % 2 * HALF_PAGES, entries, SIZE)[None, :] + columns[:, None], state)
+        if tile < last:
+            rest = update * (tl.exp(final - total) * key_factor)[None, :]
+            state = state * tl.exp(final) + _product(rest, key, IS_WIDE)
+            if (tile + 1) * C == wanted:
+                pages = writes + write * writes_width + pages_of_write
+                tl.store(spot(first, second, pages, entries, SIZE)[None, :] + columns[:, None], state)
+                write += 1
+                wanted = tl.load(writes + write * writes_width, mask=write < num_writes, other=0)
+    if last > begun:
+        tl.store(spot(first, second, own + last % 2 * HALF_PAGES, entries, SIZE)[None, :] + columns[:, None], state)
 
 
 @triton.jit
