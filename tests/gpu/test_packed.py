@@ -184,7 +184,7 @@ def test_exact_passes_for_a_quantised_file_and_its_control_differs(tmp_path: Pat
     WRITER.write(tmp_path, MODEL | {"num_hidden_layers": 2}, form)
     options = {"model": str(tmp_path / form), "device": "cuda", "exact": True, "kv_memory": "1GiB"}
     prompts = random_prompts(MODEL["vocab_size"], 20, 0)
-    report = against_batch(find_model(resolve(options)), PromptSpec(prompts, num_tokens=32), _nothing)
+    report = against_batch(find_model(resolve(options)), PromptSpec(prompts=prompts, num_tokens=32), _nothing)
     assert report.verdict is Verdict.PASS, report.to_text()
     assert report.total.num_differing == 0
     assert report.total.num_rows > 5_000

@@ -23,9 +23,10 @@ from chairlift.runner.mixers.delta_net import EPS, DeltaNet
 from chairlift.runner.mixers.mixer import State
 
 _SLICE = 64  # values of a head that a program of the walk has
+_SLICE_OF_HALF = 32  # of float16, as Triton 3.6 does not compile more
 _WARPS = 4
 _SHARE = 128  # channels that a program of the convolution has
-_TILE_WARPS = 1
+_TILE_WARPS = 2
 _FEW = 64  # spans, whose kernels are launched before those ahead have finished
 _RUN = 16  # numbers that are looked up at once, at most
 
@@ -57,7 +58,7 @@ def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tabl
         "num_warps": 4,
     }  # fmt: skip
     memories = first.view(kind), second.view(kind)
-    is_wide = kind is torch.float32
+    is_wide, width = kind is torch.float32, _SLICE_OF_HALF if kind is torch.float16 else _SLICE
     to_write = writes, writes.stride(0), 1 + first_page
     convolve_kernel[(num_units, triton.cdiv(spec.num_channels, _SHARE))](
         inputs, *memories, tables, spans, units, writes, mixer.taps, heads, inputs.stride(0), tables.stride(0),
@@ -68,9 +69,9 @@ def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tabl
         tables.stride(0), EPS, spec.key_dim**-0.5, SIZE=size_of_page, IS_WIDE=is_wide,
         num_warps=4 if is_wide else _TILE_WARPS, **shape,
     )  # fmt: skip
-    walk_kernel[(triton.cdiv(spec.value_dim, _SLICE), spec.num_heads, len(spans))](
+    walk_kernel[(triton.cdiv(spec.value_dim, width), spec.num_heads, len(spans))](
         heads, factors, sums, inverses, scores, first.view(torch.float32), second.view(torch.float32), tables, spans,
-        writes, out, tables.stride(0), *to_write[1:], SLICE=min(_SLICE, spec.value_dim), SIZE=page // 4,
+        writes, out, tables.stride(0), *to_write[1:], SLICE=min(width, spec.value_dim), SIZE=page // 4,
         IS_WIDE=is_wide, num_warps=_WARPS, num_stages=2, **shape,
     )  # fmt: skip
     finish_kernel[(num_units, spec.num_heads)](
