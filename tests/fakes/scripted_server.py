@@ -79,8 +79,8 @@ class ScriptedServer:
                 content = await reader.readexactly(int(headers.get("content-length", "0")))
                 if not await self._answer(first.split(" ")[:2], content, writer):
                     break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # a cancelled one too: the standard library would report it
         finally:
             self._connections.discard(writer)
             writer.close()
