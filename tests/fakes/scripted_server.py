@@ -82,7 +82,6 @@ class ScriptedServer:
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass  # a cancelled one too: the standard library would report it
         finally:
-            self._connections.discard(writer)
             writer.close()
 
     async def _answer(self, asked: list[str], content: bytes, writer: asyncio.StreamWriter) -> bool:
@@ -209,11 +208,13 @@ def serving(server: ScriptedServer) -> Iterator[ScriptedServer]:
         await over.wait()
         watching.cancel()
         server.die()
+        await asyncio.sleep(0.05)  # what was being accepted is a connection then
+        server.die()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # connections are closed in the loop's next turn
+        await asyncio.sleep(0.05)  # connections are closed in the loop's next turns
 
     ready, over = threading.Event(), asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
