@@ -46,14 +46,14 @@ class ScriptedServer:
         self.num_connections = 0
         self.max_lag_s = 0.0  # of its own timers: by so much it may have seen a request late
         self.on_request: Callable[[int], None] = lambda count: None
-        self._connections: set[asyncio.StreamWriter] = set()
+        self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=4096)
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def watch_lag(self) -> None:
@@ -68,9 +68,23 @@ class ScriptedServer:
         for writer in self._connections:
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections.add(writer)
+    async def end(self) -> None:
+        """Until no connection is left."""
+        self._server.close()
+        for _ in range(8):  # turns of the loop, after which what was being accepted is a connection
+            await asyncio.sleep(0)
+        self.die()
+        for task in self._connections.values():
+            task.cancel()
+        await asyncio.gather(*self._connections.values(), return_exceptions=True)
+        await asyncio.gather(*(writer.wait_closed() for writer in self._connections), return_exceptions=True)
+
+    def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """At once, so that no connection is unknown when the server ends."""
         self.num_connections += 1
+        self._connections[writer] = asyncio.ensure_future(self._serve(reader, writer))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -207,14 +221,7 @@ def serving(server: ScriptedServer) -> Iterator[ScriptedServer]:
         watching = asyncio.ensure_future(server.watch_lag())
         await over.wait()
         watching.cancel()
-        server.die()
-        await asyncio.sleep(0.05)  # what was being accepted is a connection then
-        server.die()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0.05)  # connections are closed in the loop's next turns
+        await server.end()
 
     ready, over = threading.Event(), asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
