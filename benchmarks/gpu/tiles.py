@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/tiles.py [--shape 27b|35b]
 
-Of slices of values and warps that a program of the walk may have, and warps of one of the tiles; beside them what the
+Of some ways to cut the work of the kernels; beside them what the
 memory takes to read the states.
 """
 
@@ -36,7 +36,8 @@ SHAPES = {
     "35b": (DeltaNetSpec(num_key_heads=16, num_heads=32, key_dim=128, value_dim=128, num_taps=4), (2, C, 256), 30),
 }
 REQUEST = Request(id=RequestId(1), prompt=(1,), params=SamplingParams(), max_output=1, seed=0)
-VARIANTS = ((64, 4, 1), (64, 4, 2), (64, 4, 4), (32, 4, 1))  # values and warps of the walk, warps of the tiles
+# Values and warps of the walk, warps of the tiles; keys of a piece, warps and registers where states are streamed.
+VARIANTS = ((64, 4, 1, 64, 4, 128), (64, 4, 2, 64, 4, None), (64, 4, 1, 64, 2, 128), (64, 4, 1, 64, 2, None))
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Work:
         words = state_words(chunks, counts, np.repeat(np.arange(self.num_chunks, dtype=np.int32), counts), (), C)
         spans, units = (torch.from_numpy(each).to(DEVICE) for each in words[:2])
         writes = torch.zeros(1, 1 + self.num_state, dtype=torch.int32, device=DEVICE)
-        self.states = States(spans, units, writes, 0, self.num_tile, self.num_state)
+        self.states = States(spans, units, writes, 0, self.num_tile, self.num_state, self.count == 1)
         self.mixer = mixer(spec, torch.float32)
 
     def run(self) -> Tensor:
@@ -142,10 +143,13 @@ def main() -> None:
     }  # fmt: skip
     print(f"{shape}: microseconds of one of {num_layers} layers; states alone, at {MEMORY_TB_S} TB/s, in brackets")
     works = {name: Work(spec, page, *case) for name, case in cases.items()}
-    for values, warps, tile_warps in VARIANTS:
-        kernels._SLICE, kernels._WARPS, kernels._TILE_WARPS = values, warps, tile_warps
+    for variant in VARIANTS:
+        kernels._SLICE, kernels._WARPS, kernels._TILE_WARPS, kernels._PIECE, kernels._STREAM_WARPS = variant[:5]
+        kernels._STREAM_REGISTERS = variant[5]
+        values, warps, tile_warps, piece, stream_warps, registers = variant
         print(
-            f"{values} values, {warps} warps, {tile_warps} of tiles: error {works['8 prompts of 512'].error():.1e}",
+            f"walk: {values} values, {warps} warps; tiles: {tile_warps} warps; stream: {piece} keys, "
+            f"{stream_warps} warps, {registers or 'any'} registers: error {works['8 prompts of 512'].error():.1e}",
             flush=True,
         )
         for name, work in works.items():

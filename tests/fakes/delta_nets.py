@@ -90,6 +90,6 @@ class Cache:
         writes = np.zeros((len(further) + 1, 1 + self.num_state), np.int32)
         writes[: len(further)] = words.writes.reshape(-1, 1 + self.num_state)
         on_device = (torch.from_numpy(each).to(self.device) for each in (spans, units, writes))
-        states = States(*on_device, 0, self.num_tile, self.num_state)
+        states = States(*on_device, 0, self.num_tile, self.num_state, words.is_single)
         out = delta_net(inputs, rates, self.mixer, self.state, self.tables, states)
         return dict(zip(cuts, out.split(counts.tolist()), strict=True))

@@ -33,27 +33,31 @@ def convolve_kernel(
     end = start + tl.load(spans + span * SPAN + 1)
     own = tables + tl.load(spans + span * SPAN + 3) * table_width + start // C % 2 * HALF_PAGES
     is_first = tile * C < start + TAPS - 1  # it sees what came in before
-    rows = tl.arange(0, C)
-    position = tile * C + rows
     wait_for_previous(IS_DEPENDENT)
 
-    # Two forms of the same: where nothing was before, nothing is looked up.
+    # Row after row, each read once.
     low = share * SHARE
-    if is_first:
-        total = _convolved(
-            inputs, first, second, own, position, low, taps, row, start, end, True, stride,
-            SHARE, ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN,
-        )  # fmt: skip
-    else:
-        total = _convolved(
-            inputs, first, second, own, position, low, taps, row, start, end, False, stride,
-            SHARE, ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN,
-        )  # fmt: skip
-    total = total.to(heads.dtype.element_ty).to(tl.float32)
-    total = (total / (1.0 + tl.exp(-total))).to(heads.dtype.element_ty)
     columns = low + numbers(SHARE, RUN)
-    lines = (unit.to(tl.int64) * C + rows) * CHANNELS
-    tl.store(heads + lines[:, None, None] + columns, total, mask=(position < end)[:, None, None] & (columns < CHANNELS))
+    is_channel = columns < CHANNELS
+    factors, window = (), ()  # type: ignore[var-annotated]
+    for tap in tl.static_range(TAPS):
+        factors = factors + (tl.load(taps + tap * CHANNELS + columns, mask=is_channel, other=0.0),)  # noqa: RUF005
+    for place in tl.static_range(C + TAPS - 1):
+        position = tile * C + place - (TAPS - 1)
+        found = came_in(
+            inputs, first, second, own, position + tl.zeros([1], tl.int32), low, row, start, end, True, stride,
+            SHARE, ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN,
+        )  # fmt: skip
+        window = window[-(TAPS - 1) :] + (found.to(tl.float32),)  # noqa: RUF005
+        if place >= TAPS - 1:  # noqa: SIM102
+            if position < end:
+                total = tl.zeros([1, SHARE // RUN, RUN], dtype=tl.float32)
+                for tap in tl.static_range(TAPS):
+                    total += factors[tap] * window[tap]
+                total = total.to(heads.dtype.element_ty).to(tl.float32)
+                total = (total / (1.0 + tl.exp(-total))).to(heads.dtype.element_ty)
+                line = (unit.to(tl.int64) * C + place - (TAPS - 1)) * CHANNELS
+                tl.store(heads + line + columns, total, mask=is_channel)
 
     # A further state has the convolution's last inputs too. Here, as nothing is overwritten yet.
     write = tl.load(spans + span * SPAN + 5)
@@ -64,25 +68,6 @@ def convolve_kernel(
                 inputs, first, second, own, pages, share, (tile + 1) * C, row, start, end, is_first, stride,
                 ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN, SHARE,
             )  # fmt: skip
-
-
-@triton.jit
-def _convolved(
-    inputs, first, second, own, position, low, taps, row, start, end, is_first: tl.constexpr, stride,
-    NUM: tl.constexpr, ROW: tl.constexpr, CHANNELS: tl.constexpr, NARROW: tl.constexpr, TAPS: tl.constexpr,
-    C: tl.constexpr, SIZE: tl.constexpr, TILE_PAGES: tl.constexpr, RUN: tl.constexpr,
-):  # fmt: skip
-    """float32, before the activation."""
-    columns = low + numbers(NUM, RUN)
-    total = tl.zeros([C, NUM // RUN, RUN], dtype=tl.float32)
-    for tap in tl.static_range(TAPS):
-        found = came_in(
-            inputs, first, second, own, position - (TAPS - 1) + tap, low, row, start, end, is_first, stride,
-            NUM, ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN,
-        )  # fmt: skip
-        factor = tl.load(taps + tap * CHANNELS + columns, mask=columns < CHANNELS, other=0.0)
-        total += factor * found.to(tl.float32)
-    return total
 
 
 @triton.jit

@@ -57,10 +57,12 @@ def finish_kernel(
         low = head * SHARE
         NUM: tl.constexpr = triton.next_power_of_2(SHARE)
         inner = numbers(NUM, RUN)
-        is_kept = is_new[:, None, None] & (inner < SHARE) & (low + inner < CHANNELS)
-        row_inputs = tl.load(inputs + lines[:, None, None] * stride + low + inner, mask=is_kept, other=0.0)
-        places = runs(first, second, pages, rows[:, None] * ROW + low, NUM, RUN, SIZE)
-        tl.store(places, row_inputs, mask=is_kept)
+        is_kept = (inner < SHARE) & (low + inner < CHANNELS)
+        for line in range(tl.maximum(start - tile * C, 0), tl.minimum(end - tile * C, C)):
+            source = inputs + (row + tile * C + line - start).to(tl.int64) * stride + low
+            row_inputs = tl.load(source + inner, mask=is_kept, other=0.0)
+            offset = tl.zeros([1, 1], dtype=tl.int32) + line * ROW + low
+            tl.store(runs(first, second, pages, offset, NUM, RUN, SIZE), row_inputs, mask=is_kept)
         rate = tl.arange(0, 2) * HEADS + head
         offset = tl.where(is_new[:, None], rows[:, None] * ROW + CHANNELS + rate[None, :], 0)
         row_rates = tl.load(rates + lines[:, None] * 2 * HEADS + rate[None, :], mask=is_new[:, None], other=0.0)

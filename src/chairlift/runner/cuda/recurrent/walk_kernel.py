@@ -8,8 +8,7 @@ not depend on it. Of a tile, with e^G of each token and C the last:
     next S  = e^G_C S + k^T (e^(G_C - G) updates)
 
 Always: state and sums are float32. Queries and keys have 16 bits and are multiplied as they are; their factors come
-after the products. What is float32 is multiplied in two parts of bfloat16: each product is right to 2^-16. Rows that
-are not there yet add zeros.
+after the products. Rows that are not there yet add zeros. `stream_kernel` gives the same bits.
 """
 
 import triton
@@ -17,6 +16,7 @@ import triton.language as tl
 
 from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 from chairlift.runner.cuda.recurrent.pages import SPAN, spot
+from chairlift.runner.cuda.recurrent.parts import apart, product
 
 
 @triton.jit
@@ -74,17 +74,17 @@ def walk_kernel(
         weights = tl.load(scores + square)
 
         grown = tl.exp(total)
-        seen = _product(state, tl.trans(key), IS_WIDE) * (grown * key_factor)[None, :]
-        found = _product(state, tl.trans(query), IS_WIDE) * (grown * query_factor)[None, :]
-        update = _product(value - seen, inverse, IS_WIDE)
-        result = found + _product(update, weights, IS_WIDE)
+        seen = apart(state, tl.trans(key), IS_WIDE) * (grown * key_factor)[None, :]
+        found = apart(state, tl.trans(query), IS_WIDE) * (grown * query_factor)[None, :]
+        update = product(value - seen, inverse, IS_WIDE)
+        result = found + product(update, weights, IS_WIDE)
         target = (row + position - start).to(tl.int64) * HEADS * VALUE + head * VALUE
         is_new = is_live & (position >= start)
         spread = out + target[None, :] + columns[:, None]
         tl.store(spread, result.to(out.dtype.element_ty), mask=is_new[None, :])
         if tile < last:
             rest = update * (tl.exp(final - total) * key_factor)[None, :]
-            state = state * tl.exp(final) + _product(rest, key, IS_WIDE)
+            state = state * tl.exp(final) + product(rest, key, IS_WIDE)
             if (tile + 1) * C == wanted:
                 pages = writes + write * writes_width + pages_of_write
                 tl.store(spot(first, second, pages, entries, SIZE)[None, :] + columns[:, None], state)
@@ -92,22 +92,3 @@ def walk_kernel(
                 wanted = tl.load(writes + write * writes_width, mask=write < num_writes, other=0)
     if last > begun:
         tl.store(spot(first, second, own + last % 2 * HALF_PAGES, entries, SIZE)[None, :] + columns[:, None], state)
-
-
-@triton.jit
-def _product(wide, other, IS_WIDE: tl.constexpr):
-    """wide @ other, float32. A model that computes in float32 has its products in float32, slowly."""
-    if IS_WIDE:
-        return tl.dot(wide, other, input_precision="ieee")
-    if other.dtype == tl.bfloat16:
-        high, low = _parts(wide)
-        return tl.dot(high, other, tl.dot(low, other))
-    high, low = _parts(wide)
-    other_high, other_low = _parts(other.to(tl.float32))
-    return tl.dot(high, other_high, tl.dot(high, other_low, tl.dot(low, other_high)))
-
-
-@triton.jit
-def _parts(x):
-    high = x.to(tl.bfloat16)
-    return high, (x - high.to(tl.float32)).to(tl.bfloat16)

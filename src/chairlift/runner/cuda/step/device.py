@@ -101,7 +101,8 @@ class DevicePart:
         key = None
         if not len(step.prompt_spans) and (planner is None or planner.can_capture(step)):
             max_context = step.max_context if planner is None else 1  # FlashInfer splits as it likes
-            key = self._keys.of(step.num_tokens, step.num_short, max_context, len(step.tiles), step.num_samples)
+            num_tiles = len(step.tiles) or not step.states.is_single
+            key = self._keys.of(step.num_tokens, step.num_short, max_context, num_tiles, step.num_samples)
         has_adapters = len(step.adapters) > 0
         if key is not None and has_adapters:
             key = key._replace(has_adapters=True)

@@ -76,7 +76,7 @@ class Forward:
             for own, tables in zip(self._memory.view_slots[:, :num_tokens], self._memory.view_tables, strict=True)
         ]
         if self._states is not None:
-            words = self._memory.spans, self._memory.units, self._memory.writes
+            words = self._memory.spans, self._memory.units, self._memory.writes, self._memory.is_single
             views += [
                 replace(batch, tables=tables, states=self._states.of_group(group, *words))
                 for group, tables in enumerate(self._memory.state_tables)

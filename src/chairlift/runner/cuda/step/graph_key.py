@@ -86,6 +86,11 @@ class GraphKey(NamedTuple):
         """Chunks that such a step may have."""
         return min(self.num_tokens, self.num_short + self.num_tiles)
 
+    @property
+    def is_single(self) -> bool:
+        """Layers with states have tokens of one tile of each chunk: others run as a step with tiles of queries."""
+        return self.num_tiles == 0
+
     def num_units(self, tile: int) -> int:
         """Tiles of so many tokens that these may have tokens in, the first and the last of each in part."""
         return min(self.num_tokens, self.num_tokens // tile + 2 * self.num_spans)

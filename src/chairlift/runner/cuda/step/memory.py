@@ -54,6 +54,7 @@ class StepMemory:
         self._pinned = pinned_ring(size, torch.int32, device)
         # [columns and slots of other groups, at least as many as the step has], [tiles, TILE_WIDTH]
         self._all, self.tiles, self.spans, self.units = self._cut(self._space, max_tokens, 0, 0, 0)
+        self.is_single = False  # no span has tokens of two tiles
 
     @property
     def columns(self) -> Tensor:
@@ -82,6 +83,7 @@ class StepMemory:
         used = sum(_aligned(part.size) for part in (columns, tiles, spans, units))
         self._space[:used].copy_(pinned[:used], non_blocking=True)
         self._all, self.tiles, self.spans, self.units = self._cut(self._space, *shape)
+        self.is_single = key.is_single if key is not None else step.states.is_single
         if len(step.states.writes):
             writes = to_device(step.states.writes.reshape(-1, self.writes.shape[1]), self._device)
             self.writes[: len(writes)] = writes
@@ -92,9 +94,10 @@ class StepMemory:
     @contextmanager
     def padding(self, key: GraphKey) -> Iterator[None]:
         """A step of padding alone, in the place of the one that is being launched."""
-        before = self._all, self.tiles, self.spans, self.units
+        before = self._all, self.tiles, self.spans, self.units, self.is_single
         shape = key.num_tokens, key.num_tiles, *self._num_states(None, key)
         self._all, self.tiles, self.spans, self.units = self._cut(self._space, *shape)
+        self.is_single = key.is_single
         parts = self._all, self.tiles, self.spans, self.units
         space = self._space[: sum(_aligned(part.numel()) for part in parts)]
         kept = space.clone()
@@ -107,7 +110,7 @@ class StepMemory:
             yield
         finally:
             space.copy_(kept)
-            self._all, self.tiles, self.spans, self.units = before
+            self._all, self.tiles, self.spans, self.units, self.is_single = before
 
     def _num_states(self, step: StepInput | None, key: GraphKey | None) -> tuple[int, int]:
         """Spans and units, padding included."""

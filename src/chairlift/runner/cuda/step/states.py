@@ -27,6 +27,11 @@ class StateWords(NamedTuple):
     units: Words  # [N, 2]: the span, the tile
     writes: Words  # one after the other: after how many tokens, to which pages of all groups
 
+    @property
+    def is_single(self) -> bool:
+        """No span has tokens of two tiles."""
+        return len(self.units) == len(self.spans)
+
 
 _NO_WRITES = np.zeros(0, np.int32)
 NO_STATES = StateWords(np.zeros((0, SPAN_WIDTH), np.int32), np.zeros((0, UNIT_WIDTH), np.int32), _NO_WRITES)
@@ -67,6 +72,7 @@ class States(NamedTuple):
     first_page: int  # of the group, in the pages of a write
     num_tile_pages: int  # of a half of the group's tables, its first
     num_state_pages: int
+    is_single: bool = False  # no span has tokens of two tiles
 
 
 class StateLayout(NamedTuple):
@@ -93,6 +99,6 @@ class StateLayout(NamedTuple):
         """Pages of a request, of one group."""
         return 2 * (self.num_pages + self.num_tile_pages) // self.num_groups
 
-    def of_group(self, group: int, spans: Tensor, units: Tensor, writes: Tensor) -> States:
+    def of_group(self, group: int, spans: Tensor, units: Tensor, writes: Tensor, is_single: bool) -> States:
         num = self.num_pages // self.num_groups
-        return States(spans, units, writes, group * num, self.num_tile_pages // self.num_groups, num)
+        return States(spans, units, writes, group * num, self.num_tile_pages // self.num_groups, num, is_single)
