@@ -1,6 +1,7 @@
 """`CudaOps`: the model's operations by Triton kernels and cuBLAS, for steps laid out as a `CudaBatch`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.cuda.attention import exact as exact_attention
 from chairlift.runner.cuda.attention.exact_trial import can_fuse
-from chairlift.runner.cuda.attention.one_row import attend_one_row
+from chairlift.runner.cuda.attention.one_row import attend_grouped_row, attend_one_row, takes_grouped
 from chairlift.runner.cuda.attention.paged import (
     combine_kernel,
     fitting,
@@ -45,7 +46,19 @@ from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.mixers.delta_net import DeltaNet
 from chairlift.runner.mixers.mixer import State
-from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Keeps, KeepsExperts, Norm, Weight
+from chairlift.runner.ops import (
+    PLAIN,
+    Adding,
+    Attention,
+    Batch,
+    Experts,
+    ExpertWeight,
+    Keeps,
+    KeepsExperts,
+    Norm,
+    Weight,
+    ends_normed,
+)
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.mxfp4 import MXFP4
 from chairlift.runner.weights.quantised import FP8
@@ -126,11 +139,11 @@ class CudaOps:
         self._counters = torch.zeros(max(a.spec.num_kv_heads for a in attentions), dtype=torch.int32, device=device)
         for attention in {a.spec: a for a in attentions}.values():
             spec = attention.spec
-            is_large = spec.head_dim > LARGE_HEAD
-            if not spec.has_own_rows or spec.has_sinks or is_large or _grows_late(attention):
+            is_plain = spec.has_own_rows and spec.head_dim <= LARGE_HEAD and attention.has_plain_values
+            if spec.has_sinks or _grows_late(attention):
                 self._fused[spec] = False
-            elif not self._exact:
-                self._fused[spec] = not spec.has_groups
+            elif not self._exact or not is_plain:
+                self._fused[spec] = not self._exact and (is_plain or spec.has_groups)
             elif device.type == "cuda":
                 self._fused[spec] = can_fuse(self.rotate_and_store, attention, dtype, block_size, width, device)
             else:  # without a device there is nothing to try
@@ -140,22 +153,41 @@ class CudaOps:
         return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias, self._hopper)
 
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        return self._norm(x, None, norm, torch.empty_like(x), 1.0)
+        return self._norm(x, None, norm, torch.empty_like(x))
 
-    def add_norm(
-        self, x: Tensor, residual: Tensor, norm: Norm | None, factor: float = 1.0
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    def norms(self, x: Tensor, norms: Sequence[Norm]) -> Sequence[Tensor]:
+        if len(norms) != 2 or not all(map(_is_plain, norms)) or norms[0].eps != norms[1].eps:
+            return [self.norm(x, norm) for norm in norms]
+        outs = torch.empty_like(x), torch.empty_like(x)
+        self._norm(x, None, norms[0], outs[0], other=(norms[1].gain, outs[1]))
+        return outs
+
+    def add_norm(self, x: Tensor, residual: Tensor, norm: Norm | None, adding: Adding = PLAIN) -> tuple[Tensor, Tensor]:
+        ends = [each for each in (adding.after, adding.base) if each is not None]
+        if not all(map(_is_plain, ends)) or len({each.eps for each in ends}) > 1:
+            x, residual = ends_normed(self, x, residual, adding)
+            adding = replace(adding, after=None, base=None)
         out = residual if norm is None else torch.empty_like(x)
-        return self._norm(x, residual, norm, out, factor), residual
+        return self._norm(x, residual, norm, out, adding), residual
 
     @staticmethod
-    def _norm(x: Tensor, residual: Tensor | None, norm: Norm | None, out: Tensor, factor: float) -> Tensor:
+    def _norm(
+        x: Tensor, residual: Tensor | None, norm: Norm | None, out: Tensor, adding: Adding = PLAIN,
+        other: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
+        """other: the gain of a second norm, and where it goes."""
         width = x.shape[-1]
         gain, bias, eps = (None, None, 0.0) if norm is None else (norm.gain, norm.bias, norm.eps)
+        ends = adding.after, adding.base
+        end_eps = next((each.eps for each in ends if each is not None), 0.0)
+        after, base = (None if each is None else each.gain for each in ends)
+        other_gain, other_out = other or (None, None)
         add_norm_kernel[(len(x),)](
-            x, residual, gain, bias, out, width, eps, factor,
+            x, residual, gain, bias, after, base, other_gain, out, other_out, width, eps, end_eps, adding.factor,
+            adding.scale,
             HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, HAS_BIAS=bias is not None,
-            IS_CENTRED=norm is not None and norm.is_centred, **whole_row(width), **dependent(len(x) <= _FEW),
+            IS_CENTRED=norm is not None and norm.is_centred, HAS_AFTER=after is not None, HAS_BASE=base is not None,
+            HAS_OTHER=other is not None, **whole_row(width), **dependent(len(x) <= _FEW),
         )  # fmt: skip
         return out
 
@@ -169,7 +201,10 @@ class CudaOps:
             if self._exact and batch.tiles is None:
                 return exact_attention.attend_one_row(qkv, attention, keys, values, batch, self._counters)
             if not self._exact and is_one_row(qkv) and batch.planned is None:
-                return attend_one_row(qkv, attention, keys, values, batch, self._counters)
+                if not attention.spec.has_groups:
+                    return attend_one_row(qkv, attention, keys, values, batch, self._counters)
+                if takes_grouped(attention.spec, batch, keys):
+                    return attend_grouped_row(qkv, attention, keys, values, batch, self._counters)
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
         if factors is not None and is_late:
             q *= factors[batch.positions.clamp(min=0)].view(-1, 1, 1)
@@ -191,14 +226,15 @@ class CudaOps:
         """Queries [T, heads, head_dim]; keys and values, where the layer has them, are in the cache then."""
         _, kv_heads, block_size, head_dim = keys.shape
         kv_heads *= attention.spec.has_own_rows
-        heads, q_norm = attention.spec.num_heads, attention.q_norm
+        heads, q_norm, v_norm = attention.spec.num_heads, attention.q_norm, attention.v_norm
         out = torch.empty(len(qkv), heads, head_dim, dtype=qkv.dtype, device=qkv.device)
         rotate_store_kernel[(len(qkv),)](
             qkv, out, attention.rotation, batch.positions, batch.slots, keys, values, q_norm,
-            attention.k_norm if kv_heads else q_norm, attention.eps,
+            attention.k_norm if kv_heads else q_norm, v_norm and v_norm.gain, attention.eps,
             HEADS=heads, KV_HEADS=kv_heads, Q_ROWS=triton.next_power_of_2(heads),
             KV_ROWS=triton.next_power_of_2(max(1, kv_heads)), DIM=head_dim, SIZE=block_size,
-            HAS_NORM=attention.spec.has_qk_norm,
+            HAS_NORM=attention.spec.has_qk_norm, HAS_VALUE_NORM=v_norm is not None,
+            HAS_VALUES=not attention.spec.has_keys_as_values,
             num_warps=8, enable_fp_fusion=not self._exact,  # as the kernel of a single row has it
             **dependent(len(qkv) <= _FEW),
         )  # fmt: skip
@@ -338,15 +374,21 @@ class CudaOps:
     def experts(self, x: Tensor, experts: Experts, shared: Tensor | None, seen: Tensor | None = None) -> Tensor:
         return add_experts(x, experts, shared, seen, self._exact, self._hopper.experts)
 
-    def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
-        return self.activate(weight.linear(x), activation, has_gate=False)
+    def activated(self, weight: Weight, x: Tensor, activation: str, times: Tensor | None = None) -> Tensor:
+        if type(weight) is CudaWeight and times is not None and is_one_row(x):
+            return one_row(x, weight.matrix, weight.bias, x.dtype, activation=activation, times=times)
+        return self.activate(weight.linear(x), activation, has_gate=False, times=times)
 
-    def activate(self, gate_up: Tensor, activation: str, has_gate: bool = True) -> Tensor:
-        """[T, 2 * F] -> activation(first half) * second half, [T, F]; without a gate [T, F] -> activation(all)."""
+    def activate(
+        self, gate_up: Tensor, activation: str, has_gate: bool = True, times: Tensor | None = None
+    ) -> Tensor:  # fmt: skip
+        """[T, 2 * F] -> activation(first half) * second half, [T, F]; without a gate [T, F] -> activation(all), times
+        as many numbers where they are given."""
         width = gate_up.shape[-1] // (2 if has_gate else 1)
         out = torch.empty(len(gate_up), width, dtype=gate_up.dtype, device=gate_up.device)
         activate_kernel[(len(gate_up), triton.cdiv(width, _STRETCH))](
-            gate_up, out, width, BLOCK=_STRETCH, ACTIVATION=activation, HAS_GATE=has_gate, num_warps=4,
+            gate_up, times, out, width, 0 if times is None else times.stride(0),
+            BLOCK=_STRETCH, ACTIVATION=activation, HAS_GATE=has_gate, HAS_TIMES=times is not None, num_warps=4,
             **dependent(True),
         )  # fmt: skip
         return out
@@ -366,6 +408,10 @@ def _is_of_rows(parts: Sequence[Stored], packed: Sequence[Packed]) -> bool:
     """In fp8, as tensor cores multiply it: a scale for each row, and sides that are multiples of 16."""
     (rows, columns), is_one = packed[0].codes.shape, len(packed) == 1
     return is_one and parts[0].kind == FP8 and parts[0].group == columns and not rows % 16 and not columns % 16
+
+
+def _is_plain(norm: Norm) -> bool:
+    return norm.bias is None and not norm.is_centred
 
 
 def _grows_late(attention: Attention) -> bool:
