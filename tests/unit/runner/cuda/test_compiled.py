@@ -97,12 +97,14 @@ check(add_norm_kernel, HAS_RESIDUAL=True, HAS_GAIN=False, gain=None, **plain)
 check(add_norm_kernel, HAS_RESIDUAL=False, HAS_GAIN=True, residual=None, **plain)
 check(add_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=True, HAS_BIAS=True, IS_CENTRED=True, **lone)
 ends = {"HAS_AFTER": True, "HAS_BASE": True, "HAS_OTHER": True}
-check(add_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=True, HAS_BIAS=True, IS_CENTRED=False, **ends, **dependent)
+ends |= {"BLOCK": 4096, "IS_CENTRED": False, **dependent}
+check(add_norm_kernel, HAS_RESIDUAL=True, HAS_GAIN=True, HAS_BIAS=True, **ends)
 check(prepare_kernel, BLOCK=4096, HAS_NORM=True, HAS_FACTORS=False, factors=None, **dependent)
 check(prepare_kernel, BLOCK=4096, HAS_NORM=False, HAS_FACTORS=True, q_gain=None, k_gain=None, **dependent)
 for activation in ACTIVATIONS:
     for has_gate in (False, True):
-        check(activate_kernel, BLOCK=1024, ACTIVATION=activation, HAS_GATE=has_gate, HAS_TIMES=not has_gate, **dependent)
+        gate = {"HAS_GATE": has_gate, "HAS_TIMES": not has_gate}
+        check(activate_kernel, BLOCK=1024, ACTIVATION=activation, **gate, **dependent)
 check(cap_kernel, BLOCK=1024)
 for has_norm in (False, True):
     gains = {} if has_norm else {"q_gain": None, "k_gain": None, "v_gain": None}
