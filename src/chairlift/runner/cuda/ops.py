@@ -1,7 +1,6 @@
 """`CudaOps`: the model's operations by Triton kernels and cuBLAS, for steps laid out as a `CudaBatch`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -14,6 +13,7 @@ from chairlift.runner.cuda.attention.exact_trial import can_fuse
 from chairlift.runner.cuda.attention.one_row import attend_grouped_row, attend_one_row, takes_grouped
 from chairlift.runner.cuda.attention.paged import (
     combine_kernel,
+    enough_warps,
     fitting,
     group,
     num_stages,
@@ -22,14 +22,13 @@ from chairlift.runner.cuda.attention.paged import (
 )
 from chairlift.runner.cuda.attention.prefill import prefill_kernel, prompt_options
 from chairlift.runner.cuda.attention.tiling import LARGE_HEAD
-from chairlift.runner.cuda.dependent_launch import dependent
+from chairlift.runner.cuda.dependent_launch import FEW, dependent
 from chairlift.runner.cuda.experts.experts import add_experts
 from chairlift.runner.cuda.experts.matrices import CudaExperts
 from chairlift.runner.cuda.experts.packed import packed_experts
 from chairlift.runner.cuda.hopper import Hopper
 from chairlift.runner.cuda.kernels import (
     activate_kernel,
-    add_norm_kernel,
     cap_kernel,
     gate_kernel,
     prepare_kernel,
@@ -37,6 +36,7 @@ from chairlift.runner.cuda.kernels import (
     store_kernel,
     whole_row,
 )
+from chairlift.runner.cuda.norms import add_norm, norm_rows, norm_twice
 from chairlift.runner.cuda.products.exact import ExactWeight, ProductTrials
 from chairlift.runner.cuda.products.fp8 import StoredFp8Weight
 from chairlift.runner.cuda.products.one_row import gated, is_one_row, one_row
@@ -57,7 +57,6 @@ from chairlift.runner.ops import (
     KeepsExperts,
     Norm,
     Weight,
-    ends_normed,
 )
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.mxfp4 import MXFP4
@@ -65,12 +64,11 @@ from chairlift.runner.weights.quantised import FP8
 from chairlift.runner.weights.source import Stored
 
 _STRETCH = 1024  # of a row: one program's share of an activation
-_FEW = 64  # rows of a step whose kernels are launched before those ahead have finished: its weights wait for nobody
 
 
 def kernel_rows(num_rows: int) -> int:
     """The same for numbers of rows that launch the same kernels; 0: many."""
-    return next((rows for rows in (1, 8, 16, 32, _FEW) if num_rows <= rows), 0)
+    return next((rows for rows in (1, 8, 16, 32, FEW) if num_rows <= rows), 0)
 
 
 @runtime_checkable
@@ -153,43 +151,13 @@ class CudaOps:
         return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias, self._hopper)
 
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        return self._norm(x, None, norm, torch.empty_like(x))
+        return norm_rows(x, norm)
 
     def norms(self, x: Tensor, norms: Sequence[Norm]) -> Sequence[Tensor]:
-        if len(norms) != 2 or not all(map(_is_plain, norms)) or norms[0].eps != norms[1].eps:
-            return [self.norm(x, norm) for norm in norms]
-        outs = torch.empty_like(x), torch.empty_like(x)
-        self._norm(x, None, norms[0], outs[0], other=(norms[1].gain, outs[1]))
-        return outs
+        return norm_twice(x, norms)
 
     def add_norm(self, x: Tensor, residual: Tensor, norm: Norm | None, adding: Adding = PLAIN) -> tuple[Tensor, Tensor]:
-        ends = [each for each in (adding.after, adding.base) if each is not None]
-        if not all(map(_is_plain, ends)) or len({each.eps for each in ends}) > 1:
-            x, residual = ends_normed(self, x, residual, adding)
-            adding = replace(adding, after=None, base=None)
-        out = residual if norm is None else torch.empty_like(x)
-        return self._norm(x, residual, norm, out, adding), residual
-
-    @staticmethod
-    def _norm(
-        x: Tensor, residual: Tensor | None, norm: Norm | None, out: Tensor, adding: Adding = PLAIN,
-        other: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor:  # fmt: skip
-        """other: the gain of a second norm, and where it goes."""
-        width = x.shape[-1]
-        gain, bias, eps = (None, None, 0.0) if norm is None else (norm.gain, norm.bias, norm.eps)
-        ends = adding.after, adding.base
-        end_eps = next((each.eps for each in ends if each is not None), 0.0)
-        after, base = (None if each is None else each.gain for each in ends)
-        other_gain, other_out = other or (None, None)
-        add_norm_kernel[(len(x),)](
-            x, residual, gain, bias, after, base, other_gain, out, other_out, width, eps, end_eps, adding.factor,
-            adding.scale,
-            HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, HAS_BIAS=bias is not None,
-            IS_CENTRED=norm is not None and norm.is_centred, HAS_AFTER=after is not None, HAS_BASE=base is not None,
-            HAS_OTHER=other is not None, **whole_row(width), **dependent(len(x) <= _FEW),
-        )  # fmt: skip
-        return out
+        return add_norm(self, x, residual, norm, adding)
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         assert isinstance(batch, CudaBatch)
@@ -219,7 +187,7 @@ class CudaOps:
         prepare_kernel[(len(qkv), 2 if spec.has_wide_qk_norm else 1)](
             qkv, batch.positions, *gains, factors, attention.eps, q_width, k_width, qkv.shape[1],
             HAS_NORM=spec.has_wide_qk_norm, HAS_FACTORS=factors is not None, **whole_row(q_width),
-            **dependent(len(qkv) <= _FEW),
+            **dependent(len(qkv) <= FEW),
         )  # fmt: skip
 
     def rotate_and_store(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
@@ -236,7 +204,7 @@ class CudaOps:
             HAS_NORM=attention.spec.has_qk_norm, HAS_VALUE_NORM=v_norm is not None,
             HAS_VALUES=not attention.spec.has_keys_as_values,
             num_warps=8, enable_fp_fusion=not self._exact,  # as the kernel of a single row has it
-            **dependent(len(qkv) <= _FEW),
+            **dependent(len(qkv) <= FEW),
         )  # fmt: skip
         return out
 
@@ -293,8 +261,8 @@ class CudaOps:
         positions = batch.short_positions
         num_rows = len(positions)
         split, splits, tile, warps = batch.tiling
-        tile = fitting(tile, head_dim, keys.element_size())
-        is_dependent = len(q) <= _FEW
+        tile, warps = fitting(tile, head_dim, keys.element_size()), enough_warps(warps, head_dim)
+        is_dependent = len(q) <= FEW
         partials, stats = parts(num_rows, heads, splits, q) if splits > 1 else (out, out)
         inputs = (
             q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, sinks, out, spec.scale,
@@ -325,7 +293,7 @@ class CudaOps:
         num_rows, width = x.shape
         gate_kernel[(num_rows, triton.cdiv(width, _STRETCH))](
             x, gates, width, gates.stride(0), BLOCK=_STRETCH, IS_ONE=gates.shape[1] == 1, num_warps=4,
-            **dependent(num_rows <= _FEW),
+            **dependent(num_rows <= FEW),
         )  # fmt: skip
         return x
 
@@ -408,10 +376,6 @@ def _is_of_rows(parts: Sequence[Stored], packed: Sequence[Packed]) -> bool:
     """In fp8, as tensor cores multiply it: a scale for each row, and sides that are multiples of 16."""
     (rows, columns), is_one = packed[0].codes.shape, len(packed) == 1
     return is_one and parts[0].kind == FP8 and parts[0].group == columns and not rows % 16 and not columns % 16
-
-
-def _is_plain(norm: Norm) -> bool:
-    return norm.bias is None and not norm.is_centred
 
 
 def _grows_late(attention: Attention) -> bool:

@@ -20,6 +20,7 @@ from chairlift.runner.cuda.target import shared_memory
 
 _FEWEST = 16  # rows that tensor cores take
 _SMALL, _MIDDLE = 32, 64  # keys of a tile
+_NARROW_HEAD, _WIDE_WARPS = 128, 4
 JOINED = tl.constexpr(16)  # stretches at a time: one by one, each would be waited for
 
 
@@ -35,6 +36,11 @@ def fitting(tile: int, head_dim: int, itemsize: int) -> int:
     while tile > _FEWEST and 2 * both(tile, head_dim, itemsize) > shared_memory():
         tile //= 2
     return tile
+
+
+def enough_warps(warps: int, head_dim: int) -> int:
+    """Of `partial_kernel` and its like: fewer do not hold the sums and queries of wide heads in their registers."""
+    return max(warps, _WIDE_WARPS) if head_dim > _NARROW_HEAD else warps
 
 
 def both(tile: int, head_dim: int, itemsize: int) -> int:
