@@ -10,7 +10,7 @@ from torch import Tensor
 from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.cuda.attention import exact as exact_attention
 from chairlift.runner.cuda.attention.exact_trial import can_fuse
-from chairlift.runner.cuda.attention.one_row import attend_grouped_row, attend_one_row, takes_grouped
+from chairlift.runner.cuda.attention.one_row import attend_grouped_row, attend_one_row, is_plain, takes_grouped
 from chairlift.runner.cuda.attention.paged import (
     combine_kernel,
     enough_warps,
@@ -21,7 +21,6 @@ from chairlift.runner.cuda.attention.paged import (
     single_kernel,
 )
 from chairlift.runner.cuda.attention.prefill import prefill_kernel, prompt_options
-from chairlift.runner.cuda.attention.tiling import LARGE_HEAD
 from chairlift.runner.cuda.dependent_launch import FEW, dependent
 from chairlift.runner.cuda.experts.experts import add_experts
 from chairlift.runner.cuda.experts.matrices import CudaExperts
@@ -137,15 +136,14 @@ class CudaOps:
         self._counters = torch.zeros(max(a.spec.num_kv_heads for a in attentions), dtype=torch.int32, device=device)
         for attention in {a.spec: a for a in attentions}.values():
             spec = attention.spec
-            is_plain = spec.has_own_rows and spec.head_dim <= LARGE_HEAD and attention.has_plain_values
             if spec.has_sinks or _grows_late(attention):
                 self._fused[spec] = False
-            elif not self._exact or not is_plain:
-                self._fused[spec] = not self._exact and (is_plain or spec.has_groups)
+            elif not self._exact:
+                self._fused[spec] = spec.has_groups or is_plain(attention)
             elif device.type == "cuda":
                 self._fused[spec] = can_fuse(self.rotate_and_store, attention, dtype, block_size, width, device)
             else:  # without a device there is nothing to try
-                self._fused[spec] = not spec.has_qk_norm
+                self._fused[spec] = is_plain(attention) and not spec.has_qk_norm
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias, self._hopper)

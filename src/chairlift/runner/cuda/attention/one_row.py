@@ -42,6 +42,12 @@ def attend_one_row(
     return out
 
 
+def is_plain(attention: Attention) -> bool:
+    """Whether the kernels of a single row take it that know of no more than norms, rotation and heads' own keys."""
+    spec = attention.spec
+    return spec.has_own_rows and spec.head_dim <= LARGE_HEAD and attention.has_plain_values
+
+
 def takes_grouped(spec: AttentionSpec, batch: CudaBatch, keys: Tensor) -> bool:
     """Whether one kernel is the fastest: what a row sees is short enough for one program to join it."""
     return _grouped_splits(spec, batch, keys)[1] <= _MAX_SPLITS
