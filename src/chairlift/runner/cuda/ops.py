@@ -13,10 +13,9 @@ from chairlift.runner.cuda.attention.exact_trial import can_fuse
 from chairlift.runner.cuda.attention.one_row import attend_grouped_row, attend_one_row, is_plain, takes_grouped
 from chairlift.runner.cuda.attention.paged import (
     combine_kernel,
-    enough_warps,
     fitting,
     group,
-    num_stages,
+    grouped_options,
     partial_kernel,
     single_kernel,
 )
@@ -259,7 +258,7 @@ class CudaOps:
         positions = batch.short_positions
         num_rows = len(positions)
         split, splits, tile, warps = batch.tiling
-        tile, warps = fitting(tile, head_dim, keys.element_size()), enough_warps(warps, head_dim)
+        tile = fitting(tile, head_dim, keys.element_size())
         is_dependent = len(q) <= FEW
         partials, stats = parts(num_rows, heads, splits, q) if splits > 1 else (out, out)
         inputs = (
@@ -267,18 +266,18 @@ class CudaOps:
             spec.cap, spec.window, batch.tables.shape[1], splits,
         )  # fmt: skip
         options = {
-            "HEADS": heads, "DIM": head_dim, "SIZE": block_size, "SPLIT": split, "IS_SPLIT": splits > 1, "TILE": tile,
-            "HAS_CAP": spec.cap > 0, "HAS_SINKS": sinks is not None, "num_warps": warps, **dependent(is_dependent),
+            "HEADS": heads, "DIM": head_dim, "SIZE": block_size, "SPLIT": split, "IS_SPLIT": splits > 1,
+            "HAS_CAP": spec.cap > 0, "HAS_SINKS": sinks is not None, **dependent(is_dependent),
         }  # fmt: skip
         if heads == kv_heads:
-            single_kernel[(num_rows, heads, splits)](*inputs, **options)
+            single_kernel[(num_rows, heads, splits)](*inputs, TILE=tile, num_warps=warps, **options)
         else:
             grouped = group(heads, kv_heads)
             partial_kernel[(num_rows, kv_heads, splits)](
                 *inputs,
                 KV_HEADS=kv_heads,
                 GROUP=grouped,
-                num_stages=num_stages(tile, head_dim, keys.element_size()),
+                **grouped_options(tile, warps, head_dim, keys.element_size()),
                 **options,
             )
         if splits > 1:
