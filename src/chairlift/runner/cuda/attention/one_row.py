@@ -18,6 +18,7 @@ _TILE = 16  # keys that a program reads at a time
 _MAX_SPLITS = 32  # that are joined at once
 _WARPS = 1
 _SHORT = 512  # contexts up to this one are split alike: each split is a kernel to compile
+_NARROW_HEAD = 128  # up to which heads that share keys have several kernels
 _GROUPED_SPLIT = 64  # keys of a program, where heads share them; more are joined faster by a kernel of their own
 
 
@@ -49,8 +50,8 @@ def is_plain(attention: Attention) -> bool:
 
 
 def takes_grouped(spec: AttentionSpec, batch: CudaBatch, keys: Tensor) -> bool:
-    """Whether one kernel is the fastest: what a row sees is short enough for one program to join it."""
-    return _grouped_splits(spec, batch, keys)[1] <= _MAX_SPLITS
+    """Whether one kernel does it: heads are wide, and what a row sees is short enough for one program to join."""
+    return spec.head_dim > _NARROW_HEAD and _grouped_splits(spec, batch, keys)[1] <= _MAX_SPLITS
 
 
 def attend_grouped_row(
