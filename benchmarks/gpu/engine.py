@@ -26,6 +26,7 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.models.families.cohere import COHERE2
 from chairlift.models.families.family import Family
+from chairlift.models.families.gemma4 import GEMMA4
 from chairlift.models.families.olmo import OLMO2
 from chairlift.models.families.phi import PHI3
 from chairlift.models.families.qwen_hybrid import QWEN3_5, QWEN3_5_MOE
@@ -58,6 +59,10 @@ _HYBRID = {
     "head_dim": 256, "vocab_size": 248320, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
     "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "full_attention_interval": 4, "rms_norm_eps": 1e-6,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+}  # fmt: skip
+_GEMMA4 = {
+    "head_dim": 256, "global_head_dim": 512, "sliding_window": 512, "vocab_size": 262144, "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh",
 }  # fmt: skip
 SHAPES = {
     "llama2-7b": uniform_model(
@@ -99,6 +104,17 @@ SHAPES = {
         QWEN3_5_MOE, hidden_size=2048, num_hidden_layers=40, num_attention_heads=16, num_key_value_heads=2,
         linear_num_value_heads=32, num_experts=256, num_experts_per_tok=8, moe_intermediate_size=512,
         shared_expert_intermediate_size=512, **_HYBRID,
+    ),
+    # Heads of 512 numbers in layers without a window; inputs of each token to each layer, and experts beside the MLP.
+    "gemma4-e4b": _declared(
+        GEMMA4, hidden_size=2560, num_hidden_layers=42, num_attention_heads=8, num_key_value_heads=2,
+        intermediate_size=10240, num_kv_shared_layers=18, hidden_size_per_layer_input=256,
+        vocab_size_per_layer_input=262144, **_GEMMA4,
+    ),
+    "gemma4-26b-a4b": _declared(
+        GEMMA4, hidden_size=2816, num_hidden_layers=30, num_attention_heads=16, num_key_value_heads=8,
+        num_global_key_value_heads=2, attention_k_eq_v=True, intermediate_size=2112, enable_moe_block=True,
+        num_experts=128, top_k_experts=8, moe_intermediate_size=704, hidden_size_per_layer_input=0, **_GEMMA4,
     ),
 }  # fmt: skip
 

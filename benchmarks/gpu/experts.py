@@ -36,6 +36,9 @@ SHAPES = {
     "qwen3-30b-a3b": (2048, FeedForwardSpec(
         width=768, experts=ExpertsSpec(count=128, num_chosen=8, is_normalised=True)
     )),
+    "gemma4-26b-a4b": (2816, FeedForwardSpec(
+        width=704, activation="gelu_tanh", experts=ExpertsSpec(count=128, num_chosen=8, is_normalised=True)
+    )),
     "gpt-oss-20b": (2880, FeedForwardSpec(
         width=2880, activation="clamped", experts=ExpertsSpec(count=32, num_chosen=4, scores="chosen", has_bias=True)
     )),

@@ -27,6 +27,14 @@ def _shape(hidden: int, layers: int, heads: int, kv_heads: int, width: int, voca
     }  # fmt: skip
 
 
+def _gemma4(**keys: Any) -> dict[str, Any]:
+    return {
+        "model_type": "gemma4_text", "architectures": ["Gemma4ForCausalLM"], "head_dim": 256, "global_head_dim": 512,
+        "sliding_window": 512, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "pad_token_id": 0,
+        "rms_norm_eps": 1e-6, "hidden_act": None, "rope_theta": None, **keys,
+    }  # fmt: skip
+
+
 MODELS: dict[str, dict[str, Any]] = {
     "llama2-7b": {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
     | _shape(4096, 32, 32, 32, 11008, 32000, 1e4),
@@ -44,6 +52,13 @@ MODELS: dict[str, dict[str, Any]] = {
         "layer_types": ["full_attention" if layer % 6 == 5 else "sliding_attention" for layer in range(48)],
     }
     | _shape(3840, 48, 16, 8, 15360, 262208, 1e6),
+    "gemma4-e4b": _shape(2560, 42, 8, 2, 10240, 262144, 1e6)
+    | _gemma4(num_kv_shared_layers=18, hidden_size_per_layer_input=256, vocab_size_per_layer_input=262144),
+    "gemma4-26b-a4b": _shape(2816, 30, 16, 8, 2112, 262144, 1e6)
+    | _gemma4(
+        num_kv_shared_layers=0, hidden_size_per_layer_input=0, num_global_key_value_heads=2, attention_k_eq_v=True,
+        enable_moe_block=True, num_experts=128, top_k_experts=8, moe_intermediate_size=704,
+    ),
     "qwen3-30b-a3b": {
         "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "head_dim": 128, "num_experts": 128,
         "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": True, "decoder_sparse_step": 1,
@@ -71,7 +86,8 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def write_model(parent: Path, name: str) -> Path:
-    config, folder = _COMMON | MODELS[name], parent / name
+    config = {key: value for key, value in (_COMMON | MODELS[name]).items() if value is not None}
+    folder = parent / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     _write_tokenizer(folder, config["vocab_size"])

@@ -7,7 +7,7 @@ K heads of keys and values, D values per head. Knows `Ops` alone, nothing of req
 
 A mixer computes something of a token and of those before it (`mixers/mixer.py`): attention, say.
 
-A branch's output is added together with the next norm, in one operation.
+A branch's output is added together with the norms after it and the next one, in one operation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from torch import Tensor
 from chairlift.models.spec import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import Cache, KvCache
 from chairlift.runner.mixers.mixer import Mixer
-from chairlift.runner.ops import Attention, Batch, ExpertNorms, Experts, Norm, Ops, Weight
+from chairlift.runner.ops import Adding, Attention, Batch, ExpertNorms, Experts, Norm, Ops, Weight
 
 OnLayer = Callable[[], None]  # called before each layer
 
@@ -63,15 +63,15 @@ class TokenInputs:
 
     table: Weight  # [vocab, L * W]
     projection: Weight  # [L * W, E]
-    norm: Norm  # of W
+    norm: Norm  # of W, of what the projection gives of rows of the embedding as they are
     width: int
 
     def of(self, ops: Ops, tokens: Tensor, embedded: Tensor) -> Tensor:
-        """embedded: as the layers get it. -> [T, L, W]"""
-        context = self.projection.linear(embedded) * embedded.shape[1] ** -0.5
-        both = ops.norm(context.view(-1, self.width), self.norm).view(context.shape)
-        both += self.table.rows(tokens) * self.width**0.5
-        both *= 0.5**0.5
+        """embedded: rows of the embedding. -> [T, L, W]"""
+        context, rows = self.projection.linear(embedded).view(-1, self.width), self.table.rows(tokens)
+        grown = self.width**0.5  # by which rows grow; the sum shrinks
+        adding = Adding(factor=1 / grown, after=self.norm, scale=grown * 0.5**0.5)
+        both, _ = ops.add_norm(context, rows.view(context.shape), None, adding)
         return both.view(len(tokens), -1, self.width)
 
 
@@ -84,8 +84,8 @@ class TokenBranch:
     norm: Norm
 
     def through(self, ops: Ops, x: Tensor, brought: Tensor, activation: str) -> Tensor:
-        """x: the residual; brought [T, W] -> what is added to it"""
-        return ops.norm(self.output.linear(ops.activated(self.gate, x, activation) * brought), self.norm)
+        """x: the residual; brought [T, W] -> what is added to it after a norm"""
+        return self.output.linear(ops.activated(self.gate, x, activation, brought))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Layer:
     before_feed_forward: Norm | None
     after_feed_forward: Norm | None
     token: TokenBranch | None = None
-    scalar: float | None = None  # of the residual at the end
+    scalar: float = 1.0  # of the residual at the end
 
     def feed_forward(self, ops: Ops, x: Tensor, residual: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""
@@ -123,9 +123,11 @@ class Layer:
     @staticmethod
     def _apart(ops: Ops, experts: Experts, norms: ExpertNorms, residual: Tensor, shared: Tensor | None) -> Tensor:
         """Experts with norms of their own."""
-        y = ops.experts(ops.norm(residual, norms.before), experts, None, ops.norm(residual, norms.router))
-        y = ops.norm(y, norms.after)
-        return y if shared is None else ops.add_norm(y, ops.norm(shared, norms.after_shared), None)[0]
+        x, seen = ops.norms(residual, (norms.before, norms.router))
+        y = ops.experts(x, experts, None, seen)
+        if shared is None:
+            return ops.norm(y, norms.after)
+        return ops.add_norm(y, shared, None, Adding(after=norms.after, base=norms.after_shared))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +158,11 @@ class Decoder:
         Once the last layer's mixer has seen all rows, only those go on whose logits are wanted."""
         ops, rows = self.ops, batch.logit_rows
         residual = torch.zeros_like(x) if residual is None else residual
-        factor = self.embedding_factor
-        brought = None if self.token_inputs is None else self.token_inputs.of(ops, batch.tokens, x * factor)
+        adding = Adding(self.embedding_factor)
+        brought = None if self.token_inputs is None else self.token_inputs.of(ops, batch.tokens, x)
         for index, (layer, state, group) in enumerate(zip(self.layers, kv.state, kv.groups, strict=True)):
             on_layer()
-            x, residual = ops.add_norm(x, residual, layer.before_attention, factor)
+            x, residual = ops.add_norm(x, residual, layer.before_attention, adding)
             beside = x if layer.spec.is_parallel else None
             x = layer.mixer.mix(ops, x, layer.weights, state, batch.of_group(group))
             if rows is not None and layer is self.layers[-1]:
@@ -170,19 +172,16 @@ class Decoder:
                 if not len(rows):
                     return residual
             x = layer.output.linear(x)
-            x = x if layer.after_attention is None else ops.norm(x, layer.after_attention)
             factor = layer.spec.residual_factor
-            x, residual = ops.add_norm(x, residual, layer.before_feed_forward, factor)
+            x, residual = ops.add_norm(x, residual, layer.before_feed_forward, Adding(factor, layer.after_attention))
             x = layer.feed_forward(ops, x if beside is None else beside, residual)
-            x = x if layer.after_feed_forward is None else ops.norm(x, layer.after_feed_forward)
+            after = layer.after_feed_forward
             if layer.token is not None and brought is not None:
-                x, residual = ops.add_norm(x, residual, None, factor)
+                x, residual = ops.add_norm(x, residual, None, Adding(factor, after))
                 x = layer.token.through(ops, x, brought[:, index], layer.spec.feed_forward.activation)
-                factor = 1.0
-            if layer.scalar is not None:
-                residual.mul_(layer.scalar)
-                factor *= layer.scalar
-        x, _ = ops.add_norm(x, residual, self.norm, factor)
+                factor, after = 1.0, layer.token.norm
+            adding = Adding(factor, after, layer.scalar)
+        x, _ = ops.add_norm(x, residual, self.norm, adding)
         return x
 
     def logits(self, hidden: Tensor) -> Tensor:

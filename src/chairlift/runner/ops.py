@@ -75,6 +75,20 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
+class Adding:
+    """How x is added to a residual: (base(residual) + factor * after(x)) * scale, without the norms that are None.
+    These have a gain alone."""
+
+    factor: float = 1.0
+    after: Norm | None = None
+    scale: float = 1.0
+    base: Norm | None = None
+
+
+PLAIN = Adding()
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """A layer's attention beside its matrices."""
 
@@ -91,29 +105,27 @@ class Attention:
         """As a `Mixer`."""
         keys, values = state
         qkv = weights["qkv"].linear(x)
-        if self.is_attended_whole:
+        if not self.spec.has_gate:
             return ops.attend(qkv, self, keys, values, batch)
         width = self.spec.num_outputs
-        queries, others = qkv.split((width, qkv.shape[1] - width), dim=1)
-        gates, others = others.tensor_split((width * self.spec.has_gate,), dim=1)
-        out = ops.attend(torch.cat((queries, *self._keys_and_values(ops, others)), dim=1), self, keys, values, batch)
-        return ops.gate(out, gates) if self.spec.has_gate else out
+        queries, gates, others = qkv.tensor_split((width, 2 * width), dim=1)
+        out = ops.attend(torch.cat((queries, others), dim=1), self, keys, values, batch)
+        return ops.gate(out, gates)
 
     @property
-    def is_attended_whole(self) -> bool:
-        """What the matrix gives is queries, keys and values."""
-        has_values = self.v_norm is None and not self.spec.has_keys_as_values
-        return not self.spec.has_gate and (has_values or not self.spec.has_own_rows)
+    def has_plain_values(self) -> bool:
+        """They are cached as the matrix gives them."""
+        return not self.spec.has_own_rows or (self.v_norm is None and not self.spec.has_keys_as_values)
 
-    def _keys_and_values(self, ops: "Ops", given: Tensor) -> tuple[Tensor, ...]:
-        spec = self.spec
-        if not spec.has_own_rows:
-            return ()
-        width = spec.num_kv_heads * spec.head_dim
-        values = given[:, -width:]  # the keys, where these are the values too
+    def with_values(self, ops: "Ops", qkv: Tensor) -> Tensor:
+        """qkv with values as they are cached, for operations whose kernels neither norm them nor take keys for them."""
+        if self.has_plain_values:
+            return qkv
+        width = self.spec.num_kv_heads * self.spec.head_dim
+        values = qkv[:, -width:]  # the keys, where these are the values too
         if self.v_norm is not None:
-            values = ops.norm(values.reshape(-1, spec.head_dim).contiguous(), self.v_norm).view(len(given), width)
-        return given[:, :width], values
+            values = ops.norm(values.reshape(-1, self.spec.head_dim).contiguous(), self.v_norm).view(len(qkv), width)
+        return torch.cat((qkv[:, : self.spec.num_outputs + width], values), dim=1)
 
 
 class ExpertWeight(Protocol):
@@ -175,6 +187,12 @@ class Experts:
         return self.spec.experts
 
 
+def ends_normed(ops: "Ops", x: Tensor, residual: Tensor, adding: Adding) -> tuple[Tensor, Tensor]:
+    """Both after their norms, for operations that add what is normed."""
+    x = x if adding.after is None else ops.norm(x, adding.after)
+    return x, residual if adding.base is None else ops.norm(residual, adding.base)
+
+
 class Ops(Protocol):
     """Gains and biases of norms are float32 at least."""
 
@@ -195,16 +213,17 @@ class Ops(Protocol):
 
     def norm(self, x: Tensor, norm: Norm) -> Tensor: ...
 
-    def add_norm(
-        self, x: Tensor, residual: Tensor, norm: Norm | None, factor: float = 1.0
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """(norm(residual + factor * x), residual + factor * x), without a norm the sum twice; may overwrite both."""
+    def norms(self, x: Tensor, norms: Sequence[Norm]) -> Sequence[Tensor]:
+        """Each as `norm`."""
+
+    def add_norm(self, x: Tensor, residual: Tensor, norm: Norm | None, adding: Adding = PLAIN) -> tuple[Tensor, Tensor]:
+        """(norm(sum), sum) of residual and x, added as told; without a norm the sum twice; may overwrite both."""
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises and rotates q and k, writes k and v to their
         slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]), and attends each chunk's queries to its
-        own context. Without rows of its own a layer has queries alone, and writes nothing. -> [T, heads * head_dim];
-        may overwrite qkv."""
+        own context. Values may have a norm; where keys are values too there is one copy of both. Without rows of its
+        own a layer has queries alone, and writes nothing. -> [T, heads * head_dim]; may overwrite qkv."""
 
     def gate(self, x: Tensor, gates: Tensor) -> Tensor:
         """x [T, W] * sigmoid(gates), [T, W] or [T, 1]; may overwrite x."""
@@ -212,8 +231,8 @@ class Ops(Protocol):
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         """weight [2 * F, E], x [T, E] -> activation(first half of the product) * second half, [T, F]."""
 
-    def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
-        """weight [F, E], x [T, E] -> activation(product), [T, F]."""
+    def activated(self, weight: Weight, x: Tensor, activation: str, times: Tensor | None = None) -> Tensor:
+        """weight [F, E], x [T, E] -> activation(product), [T, F]; times as many numbers, where they are given."""
 
     def expert_weight(self, matrix: Tensor, bias: Tensor | None = None) -> ExpertWeight:
         """As `weight`, of every expert: matrix [X, out, in], bias [X, out]."""

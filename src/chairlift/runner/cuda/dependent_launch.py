@@ -14,6 +14,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from chairlift.runner.cuda.target import arch
 
+FEW = 64  # rows of a step whose kernels are launched before those ahead have finished: its weights wait for nobody
 _HOPPER = 90
 
 

@@ -21,13 +21,16 @@ def whole_row(width: int) -> dict[str, int]:
 
 @triton.jit
 def add_norm_kernel(
-    x, residual, gain, bias, out, width, eps, factor,
+    x, residual, gain, bias, after, base, other, out, other_out, width, eps, end_eps, factor, scale,
     BLOCK: tl.constexpr, HAS_RESIDUAL: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_BIAS: tl.constexpr,
-    IS_CENTRED: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    IS_CENTRED: tl.constexpr, HAS_AFTER: tl.constexpr, HAS_BASE: tl.constexpr, HAS_OTHER: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """residual += factor * x; out = residual / rms(residual) * gain + bias, centred first or not. One row a program.
+    """residual = (residual + factor * x) * scale; out = residual / rms(residual) * gain + bias, centred first or not.
+    One row a program.
 
-    Without a residual the norm is x's; without a gain there is no norm."""
+    Without a residual the norm is x's; without a gain there is no norm. after, base: gains of norms of x and of the
+    residual before they are added. other: the gain of a second norm, into other_out."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     mask = columns < width
@@ -35,24 +38,45 @@ def add_norm_kernel(
         gains = tl.load(gain + columns, mask=mask, other=0.0)
     if HAS_BIAS:
         biases = tl.load(bias + columns, mask=mask, other=0.0)
+    if HAS_AFTER:
+        after_gains = tl.load(after + columns, mask=mask, other=0.0)
+    if HAS_BASE:
+        base_gains = tl.load(base + columns, mask=mask, other=0.0)
+    if HAS_OTHER:
+        other_gains = tl.load(other + columns, mask=mask, other=0.0)
     launch_dependents(IS_DEPENDENT)
     wait_for_previous(IS_DEPENDENT)
     summed = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
     if HAS_RESIDUAL:
+        kind = residual.dtype.element_ty
+        known = tl.load(residual + row * width + columns, mask=mask, other=0.0).to(tl.float32)
+        # Normed numbers are rounded, as where they are kept.
+        if HAS_AFTER:
+            summed = _normed(summed, after_gains, width, end_eps).to(kind).to(tl.float32)
+        if HAS_BASE:
+            known = _normed(known, base_gains, width, end_eps).to(kind).to(tl.float32)
         summed *= factor
-        summed += tl.load(residual + row * width + columns, mask=mask, other=0.0).to(tl.float32)
+        summed += known
+        summed *= scale
         # What the next layer adds to is the rounded sum, so the norm is taken of that.
-        rounded = summed.to(residual.dtype.element_ty)
+        rounded = summed.to(kind)
         tl.store(residual + row * width + columns, rounded, mask=mask)
         summed = rounded.to(tl.float32)
     if HAS_GAIN:
         if IS_CENTRED:
             summed = tl.where(mask, summed - tl.sum(summed, axis=0) / width, 0.0)
-        scale = tl.rsqrt(tl.sum(summed * summed, axis=0) / width + eps)
-        normed = summed * scale * gains
+        normed = _normed(summed, gains, width, eps)
         if HAS_BIAS:
             normed += biases
         tl.store(out + row * width + columns, normed.to(out.dtype.element_ty), mask=mask)
+        if HAS_OTHER:
+            normed = _normed(summed, other_gains, width, eps)
+            tl.store(other_out + row * width + columns, normed.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _normed(x, gains, width, eps):
+    return x * tl.rsqrt(tl.sum(x * x, axis=0) / width + eps) * gains
 
 
 @triton.jit
@@ -101,10 +125,12 @@ def round_rows_kernel(x, out, scales, width, BLOCK: tl.constexpr):
 
 @triton.jit
 def activate_kernel(
-    gate_up, out, width,
-    BLOCK: tl.constexpr, ACTIVATION: tl.constexpr, HAS_GATE: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    gate_up, times, out, width, stride,
+    BLOCK: tl.constexpr, ACTIVATION: tl.constexpr, HAS_GATE: tl.constexpr, HAS_TIMES: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """out = activation(first half) * second half, without a gate activation(all), a stretch of a row a program."""
+    """out = activation(first half) * second half, without a gate activation(all), a stretch of a row a program.
+    HAS_TIMES: times as many numbers more, in rows that are `stride` apart."""
     launch_dependents(IS_DEPENDENT)
     wait_for_previous(IS_DEPENDENT)
     row = tl.program_id(0).to(tl.int64)
@@ -115,6 +141,8 @@ def activate_kernel(
     up = 1.0
     if HAS_GATE:
         up = tl.load(place + width, mask=mask, other=0.0).to(tl.float32)
+    if HAS_TIMES:
+        up = tl.load(times + row * stride + columns, mask=mask, other=0.0).to(tl.float32)
     tl.store(out + row * width + columns, activated(gate, up, ACTIVATION).to(out.dtype.element_ty), mask=mask)
 
 
@@ -162,12 +190,13 @@ def capped(x, cap):
 
 @triton.jit
 def rotate_store_kernel(
-    qkv, out, rotation, positions, slots, keys, values, q_gain, k_gain, eps,
+    qkv, out, rotation, positions, slots, keys, values, q_gain, k_gain, v_gain, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, Q_ROWS: tl.constexpr, KV_ROWS: tl.constexpr, DIM: tl.constexpr,
-    SIZE: tl.constexpr, HAS_NORM: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    SIZE: tl.constexpr, HAS_NORM: tl.constexpr, HAS_VALUE_NORM: tl.constexpr, HAS_VALUES: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One token a program: queries are rotated into `out`, keys rotated into the cache, values copied there. Without
-    KV_HEADS there are queries alone.
+    KV_HEADS there are queries alone; without HAS_VALUES keys are values too, before their norm.
 
     Q_ROWS and KV_ROWS are the numbers of heads rounded up to powers of two.
     """
@@ -180,7 +209,7 @@ def rotate_store_kernel(
     sin = tl.load(place + HALF + low)[None, :]
     launch_dependents(IS_DEPENDENT)
     wait_for_previous(IS_DEPENDENT)
-    source = qkv + token * (HEADS + 2 * KV_HEADS) * DIM
+    source = qkv + token * (HEADS + (1 + HAS_VALUES) * KV_HEADS) * DIM
 
     heads = tl.arange(0, Q_ROWS)
     is_head = (heads < HEADS)[:, None]
@@ -208,9 +237,11 @@ def rotate_store_kernel(
     first, second = rotate(first, second, cos, sin)
     tl.store(keys + memory, kept(first, keys), mask=is_head)
     tl.store(keys + memory + HALF, kept(second, keys), mask=is_head)
-    source += KV_HEADS * DIM
+    source += HAS_VALUES * KV_HEADS * DIM
     first = tl.load(source + spot, mask=is_head, other=0.0)
     second = tl.load(source + spot + HALF, mask=is_head, other=0.0)
+    if HAS_VALUE_NORM:
+        first, second = normalise(first, second, v_gain, low, eps, DIM)
     tl.store(values + memory, kept(first, values), mask=is_head)
     tl.store(values + memory + HALF, kept(second, values), mask=is_head)
 

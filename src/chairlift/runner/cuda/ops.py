@@ -10,25 +10,23 @@ from torch import Tensor
 from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.runner.cuda.attention import exact as exact_attention
 from chairlift.runner.cuda.attention.exact_trial import can_fuse
-from chairlift.runner.cuda.attention.one_row import attend_one_row
+from chairlift.runner.cuda.attention.one_row import attend_grouped_row, attend_one_row, is_plain, takes_grouped
 from chairlift.runner.cuda.attention.paged import (
     combine_kernel,
     fitting,
     group,
-    num_stages,
+    grouped_options,
     partial_kernel,
     single_kernel,
 )
 from chairlift.runner.cuda.attention.prefill import prefill_kernel, prompt_options
-from chairlift.runner.cuda.attention.tiling import LARGE_HEAD
-from chairlift.runner.cuda.dependent_launch import dependent
+from chairlift.runner.cuda.dependent_launch import FEW, dependent
 from chairlift.runner.cuda.experts.experts import add_experts
 from chairlift.runner.cuda.experts.matrices import CudaExperts
 from chairlift.runner.cuda.experts.packed import packed_experts
 from chairlift.runner.cuda.hopper import Hopper
 from chairlift.runner.cuda.kernels import (
     activate_kernel,
-    add_norm_kernel,
     cap_kernel,
     gate_kernel,
     prepare_kernel,
@@ -36,6 +34,7 @@ from chairlift.runner.cuda.kernels import (
     store_kernel,
     whole_row,
 )
+from chairlift.runner.cuda.norms import add_norm, norm_rows, norm_twice
 from chairlift.runner.cuda.products.exact import ExactWeight, ProductTrials
 from chairlift.runner.cuda.products.fp8 import StoredFp8Weight
 from chairlift.runner.cuda.products.one_row import gated, is_one_row, one_row
@@ -45,19 +44,29 @@ from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.mixers.delta_net import DeltaNet
 from chairlift.runner.mixers.mixer import State
-from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Keeps, KeepsExperts, Norm, Weight
+from chairlift.runner.ops import (
+    PLAIN,
+    Adding,
+    Attention,
+    Batch,
+    Experts,
+    ExpertWeight,
+    Keeps,
+    KeepsExperts,
+    Norm,
+    Weight,
+)
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.mxfp4 import MXFP4
 from chairlift.runner.weights.quantised import FP8
 from chairlift.runner.weights.source import Stored
 
 _STRETCH = 1024  # of a row: one program's share of an activation
-_FEW = 64  # rows of a step whose kernels are launched before those ahead have finished: its weights wait for nobody
 
 
 def kernel_rows(num_rows: int) -> int:
     """The same for numbers of rows that launch the same kernels; 0: many."""
-    return next((rows for rows in (1, 8, 16, 32, _FEW) if num_rows <= rows), 0)
+    return next((rows for rows in (1, 8, 16, 32, FEW) if num_rows <= rows), 0)
 
 
 @runtime_checkable
@@ -126,38 +135,26 @@ class CudaOps:
         self._counters = torch.zeros(max(a.spec.num_kv_heads for a in attentions), dtype=torch.int32, device=device)
         for attention in {a.spec: a for a in attentions}.values():
             spec = attention.spec
-            is_large = spec.head_dim > LARGE_HEAD
-            if not spec.has_own_rows or spec.has_sinks or is_large or _grows_late(attention):
+            if spec.has_sinks or _grows_late(attention):
                 self._fused[spec] = False
             elif not self._exact:
-                self._fused[spec] = not spec.has_groups
+                self._fused[spec] = spec.has_groups or is_plain(attention)
             elif device.type == "cuda":
                 self._fused[spec] = can_fuse(self.rotate_and_store, attention, dtype, block_size, width, device)
             else:  # without a device there is nothing to try
-                self._fused[spec] = not spec.has_qk_norm
+                self._fused[spec] = is_plain(attention) and not spec.has_qk_norm
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias, self._hopper)
 
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        return self._norm(x, None, norm, torch.empty_like(x), 1.0)
+        return norm_rows(x, norm)
 
-    def add_norm(
-        self, x: Tensor, residual: Tensor, norm: Norm | None, factor: float = 1.0
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        out = residual if norm is None else torch.empty_like(x)
-        return self._norm(x, residual, norm, out, factor), residual
+    def norms(self, x: Tensor, norms: Sequence[Norm]) -> Sequence[Tensor]:
+        return norm_twice(x, norms)
 
-    @staticmethod
-    def _norm(x: Tensor, residual: Tensor | None, norm: Norm | None, out: Tensor, factor: float) -> Tensor:
-        width = x.shape[-1]
-        gain, bias, eps = (None, None, 0.0) if norm is None else (norm.gain, norm.bias, norm.eps)
-        add_norm_kernel[(len(x),)](
-            x, residual, gain, bias, out, width, eps, factor,
-            HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, HAS_BIAS=bias is not None,
-            IS_CENTRED=norm is not None and norm.is_centred, **whole_row(width), **dependent(len(x) <= _FEW),
-        )  # fmt: skip
-        return out
+    def add_norm(self, x: Tensor, residual: Tensor, norm: Norm | None, adding: Adding = PLAIN) -> tuple[Tensor, Tensor]:
+        return add_norm(self, x, residual, norm, adding)
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         assert isinstance(batch, CudaBatch)
@@ -169,7 +166,10 @@ class CudaOps:
             if self._exact and batch.tiles is None:
                 return exact_attention.attend_one_row(qkv, attention, keys, values, batch, self._counters)
             if not self._exact and is_one_row(qkv) and batch.planned is None:
-                return attend_one_row(qkv, attention, keys, values, batch, self._counters)
+                if not attention.spec.has_groups:
+                    return attend_one_row(qkv, attention, keys, values, batch, self._counters)
+                if takes_grouped(attention.spec, batch, keys):
+                    return attend_grouped_row(qkv, attention, keys, values, batch, self._counters)
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
         if factors is not None and is_late:
             q *= factors[batch.positions.clamp(min=0)].view(-1, 1, 1)
@@ -184,23 +184,24 @@ class CudaOps:
         prepare_kernel[(len(qkv), 2 if spec.has_wide_qk_norm else 1)](
             qkv, batch.positions, *gains, factors, attention.eps, q_width, k_width, qkv.shape[1],
             HAS_NORM=spec.has_wide_qk_norm, HAS_FACTORS=factors is not None, **whole_row(q_width),
-            **dependent(len(qkv) <= _FEW),
+            **dependent(len(qkv) <= FEW),
         )  # fmt: skip
 
     def rotate_and_store(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Queries [T, heads, head_dim]; keys and values, where the layer has them, are in the cache then."""
         _, kv_heads, block_size, head_dim = keys.shape
         kv_heads *= attention.spec.has_own_rows
-        heads, q_norm = attention.spec.num_heads, attention.q_norm
+        heads, q_norm, v_norm = attention.spec.num_heads, attention.q_norm, attention.v_norm
         out = torch.empty(len(qkv), heads, head_dim, dtype=qkv.dtype, device=qkv.device)
         rotate_store_kernel[(len(qkv),)](
             qkv, out, attention.rotation, batch.positions, batch.slots, keys, values, q_norm,
-            attention.k_norm if kv_heads else q_norm, attention.eps,
+            attention.k_norm if kv_heads else q_norm, v_norm and v_norm.gain, attention.eps,
             HEADS=heads, KV_HEADS=kv_heads, Q_ROWS=triton.next_power_of_2(heads),
             KV_ROWS=triton.next_power_of_2(max(1, kv_heads)), DIM=head_dim, SIZE=block_size,
-            HAS_NORM=attention.spec.has_qk_norm,
+            HAS_NORM=attention.spec.has_qk_norm, HAS_VALUE_NORM=v_norm is not None,
+            HAS_VALUES=not attention.spec.has_keys_as_values,
             num_warps=8, enable_fp_fusion=not self._exact,  # as the kernel of a single row has it
-            **dependent(len(qkv) <= _FEW),
+            **dependent(len(qkv) <= FEW),
         )  # fmt: skip
         return out
 
@@ -258,25 +259,25 @@ class CudaOps:
         num_rows = len(positions)
         split, splits, tile, warps = batch.tiling
         tile = fitting(tile, head_dim, keys.element_size())
-        is_dependent = len(q) <= _FEW
+        is_dependent = len(q) <= FEW
         partials, stats = parts(num_rows, heads, splits, q) if splits > 1 else (out, out)
         inputs = (
             q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, sinks, out, spec.scale,
             spec.cap, spec.window, batch.tables.shape[1], splits,
         )  # fmt: skip
         options = {
-            "HEADS": heads, "DIM": head_dim, "SIZE": block_size, "SPLIT": split, "IS_SPLIT": splits > 1, "TILE": tile,
-            "HAS_CAP": spec.cap > 0, "HAS_SINKS": sinks is not None, "num_warps": warps, **dependent(is_dependent),
+            "HEADS": heads, "DIM": head_dim, "SIZE": block_size, "SPLIT": split, "IS_SPLIT": splits > 1,
+            "HAS_CAP": spec.cap > 0, "HAS_SINKS": sinks is not None, **dependent(is_dependent),
         }  # fmt: skip
         if heads == kv_heads:
-            single_kernel[(num_rows, heads, splits)](*inputs, **options)
+            single_kernel[(num_rows, heads, splits)](*inputs, TILE=tile, num_warps=warps, **options)
         else:
             grouped = group(heads, kv_heads)
             partial_kernel[(num_rows, kv_heads, splits)](
                 *inputs,
                 KV_HEADS=kv_heads,
                 GROUP=grouped,
-                num_stages=num_stages(tile, head_dim, keys.element_size()),
+                **grouped_options(tile, warps, head_dim, keys.element_size()),
                 **options,
             )
         if splits > 1:
@@ -289,7 +290,7 @@ class CudaOps:
         num_rows, width = x.shape
         gate_kernel[(num_rows, triton.cdiv(width, _STRETCH))](
             x, gates, width, gates.stride(0), BLOCK=_STRETCH, IS_ONE=gates.shape[1] == 1, num_warps=4,
-            **dependent(num_rows <= _FEW),
+            **dependent(num_rows <= FEW),
         )  # fmt: skip
         return x
 
@@ -338,15 +339,21 @@ class CudaOps:
     def experts(self, x: Tensor, experts: Experts, shared: Tensor | None, seen: Tensor | None = None) -> Tensor:
         return add_experts(x, experts, shared, seen, self._exact, self._hopper.experts)
 
-    def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
-        return self.activate(weight.linear(x), activation, has_gate=False)
+    def activated(self, weight: Weight, x: Tensor, activation: str, times: Tensor | None = None) -> Tensor:
+        if type(weight) is CudaWeight and times is not None and is_one_row(x):
+            return one_row(x, weight.matrix, weight.bias, x.dtype, activation=activation, times=times)
+        return self.activate(weight.linear(x), activation, has_gate=False, times=times)
 
-    def activate(self, gate_up: Tensor, activation: str, has_gate: bool = True) -> Tensor:
-        """[T, 2 * F] -> activation(first half) * second half, [T, F]; without a gate [T, F] -> activation(all)."""
+    def activate(
+        self, gate_up: Tensor, activation: str, has_gate: bool = True, times: Tensor | None = None
+    ) -> Tensor:  # fmt: skip
+        """[T, 2 * F] -> activation(first half) * second half, [T, F]; without a gate [T, F] -> activation(all), times
+        as many numbers where they are given."""
         width = gate_up.shape[-1] // (2 if has_gate else 1)
         out = torch.empty(len(gate_up), width, dtype=gate_up.dtype, device=gate_up.device)
         activate_kernel[(len(gate_up), triton.cdiv(width, _STRETCH))](
-            gate_up, out, width, BLOCK=_STRETCH, ACTIVATION=activation, HAS_GATE=has_gate, num_warps=4,
+            gate_up, times, out, width, 0 if times is None else times.stride(0),
+            BLOCK=_STRETCH, ACTIVATION=activation, HAS_GATE=has_gate, HAS_TIMES=times is not None, num_warps=4,
             **dependent(True),
         )  # fmt: skip
         return out

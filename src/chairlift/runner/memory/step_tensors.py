@@ -47,12 +47,12 @@ class _Step:
             if self._key.is_cut and not left:
                 x, beside = self._cut(x, layer.mixer, beside)
             x = self._in_place_of(x, self._hidden())
-            x = self._after(x, layer)
             x = self._normed(x, layer.has_norm_before and not layer.is_parallel)
-            x = self._after(self._in_place_of(x, self._fed_forward(layer)), layer)
+            x = self._in_place_of(x, self._fed_forward(layer))
             if beside is not None:
                 self._memory.free(beside)
             if brought is not None:
+                x = self._normed(x, has_norm=False)
                 x = self._in_place_of(self._in_place_of(x, self._rows(self._config.token_width)), self._hidden())
         if brought is not None:
             self._memory.free(brought)
@@ -74,10 +74,9 @@ class _Step:
     def _brought(self) -> Piece:
         """By tokens to all layers."""
         width = self._config.token_width * self._config.num_layers
-        context = self._rows(width)
-        out, rows = self._rows(width), self._rows(width)
-        self._memory.free(context, rows)
-        return out
+        context, rows = self._rows(width), self._rows(width)
+        self._memory.free(context)
+        return rows
 
     def _in_place_of(self, before: Piece, after: Piece) -> Piece:
         if before is not self._residual:
@@ -87,9 +86,6 @@ class _Step:
     def _normed(self, x: Piece, has_norm: bool) -> Piece:
         """Added to the residual, which itself goes on where there is no norm."""
         return self._in_place_of(x, self._hidden() if has_norm else self._residual)
-
-    def _after(self, x: Piece, layer: LayerSpec) -> Piece:
-        return self._in_place_of(x, self._hidden()) if layer.has_norm_after else x
 
     def _mixed(self, x: Piece, spec: MixerSpec, beside: Piece | None) -> Piece:
         inner = [self._rows(spec.num_inputs), self._rows(spec.num_outputs)]

@@ -22,7 +22,20 @@ from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight, pointer
 from chairlift.runner.native.quantised import GROUPED, KINDS, from_stored, rounded
 from chairlift.runner.native.tape import Calls
-from chairlift.runner.ops import Attention, Batch, Experts, ExpertWeight, Keeps, KeepsExperts, Norm, Weight, each_weight
+from chairlift.runner.ops import (
+    PLAIN,
+    Adding,
+    Attention,
+    Batch,
+    Experts,
+    ExpertWeight,
+    Keeps,
+    KeepsExperts,
+    Norm,
+    Weight,
+    each_weight,
+    ends_normed,
+)
 from chairlift.runner.row_exact import sigmoid
 from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.source import Stored
@@ -86,10 +99,15 @@ class NativeOps:
         self._norm_rows(x.data_ptr(), None, norm, out.data_ptr(), x.numel() // width, width, width, x.dtype)
         return out
 
-    def add_norm(
-        self, x: Tensor, residual: Tensor, norm: Norm | None, factor: float = 1.0
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    def norms(self, x: Tensor, norms: Sequence[Norm]) -> Sequence[Tensor]:
+        return [self.norm(x, norm) for norm in norms]
+
+    def add_norm(self, x: Tensor, residual: Tensor, norm: Norm | None, adding: Adding = PLAIN) -> tuple[Tensor, Tensor]:
+        x, residual = ends_normed(self, x, residual, adding)
+        if adding.scale != 1.0:
+            residual *= adding.scale
         (rows, width), at = x.shape, x.data_ptr()
+        factor = adding.factor * adding.scale
         self._norm_rows(at, residual.data_ptr(), norm, at, rows, width, width, x.dtype, factor)
         return residual if norm is None else x, residual
 
@@ -115,6 +133,7 @@ class NativeOps:
             at += len(gain) * size
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        qkv = attention.with_values(self, qkv)
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
         return self.attention(q, attention.spec, keys, values, batch, attention.sinks)
 
@@ -168,8 +187,9 @@ class NativeOps:
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)
 
-    def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
-        return self.activate(weight.linear(x), activation, has_gate=False)
+    def activated(self, weight: Weight, x: Tensor, activation: str, times: Tensor | None = None) -> Tensor:
+        out = self.activate(weight.linear(x), activation, has_gate=False)
+        return out if times is None else out * times
 
     def activate(self, gate_up: Tensor, activation: str, has_gate: bool = True) -> Tensor:
         num_rows, width = gate_up.shape

@@ -94,7 +94,8 @@ def taped_decoder(decoder: Decoder, calls: Calls) -> "TapedDecoder | Decoder":
 def _is_called(layer: Layer) -> bool:
     mixer, experts = layer.mixer, layer.experts
     has_share = experts is not None and experts.shared_gate is not None
-    return isinstance(mixer, Attention) and mixer.is_attended_whole and layer.scalar is None and not has_share
+    is_plain = layer.scalar == 1.0 and not has_share
+    return isinstance(mixer, Attention) and mixer.has_plain_values and not mixer.spec.has_gate and is_plain
 
 
 class TapedDecoder:

@@ -17,6 +17,8 @@ from chairlift.runner.kv_cache import store
 from chairlift.runner.machine.instructions import architecture
 from chairlift.runner.ops import (
     NO_KINDS,
+    PLAIN,
+    Adding,
     Attention,
     Batch,
     EachWeight,
@@ -27,6 +29,7 @@ from chairlift.runner.ops import (
     Norm,
     Weight,
     each_weight,
+    ends_normed,
 )
 from chairlift.runner.row_exact import UNSPLIT, sigmoid
 from chairlift.runner.torch.exact_attention import exact_attention
@@ -125,13 +128,18 @@ class TorchOps:
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
         return normed(x, norm)
 
-    def add_norm(
-        self, x: Tensor, residual: Tensor, norm: Norm | None, factor: float = 1.0
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        residual += x if factor == 1.0 else x * factor
+    def norms(self, x: Tensor, norms: Sequence[Norm]) -> Sequence[Tensor]:
+        return [self.norm(x, norm) for norm in norms]
+
+    def add_norm(self, x: Tensor, residual: Tensor, norm: Norm | None, adding: Adding = PLAIN) -> tuple[Tensor, Tensor]:
+        x, residual = ends_normed(self, x, residual, adding)
+        residual += x if adding.factor == 1.0 else x * adding.factor
+        if adding.scale != 1.0:
+            residual *= adding.scale
         return residual if norm is None else self.norm(residual, norm), residual
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        qkv = attention.with_values(self, qkv)
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
         return self.attention(q, attention.spec, keys, values, batch, attention.sinks)
 
@@ -176,8 +184,9 @@ class TorchOps:
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)
 
-    def activated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
-        return self.activate(weight.linear(x), activation, has_gate=False)
+    def activated(self, weight: Weight, x: Tensor, activation: str, times: Tensor | None = None) -> Tensor:
+        out = self.activate(weight.linear(x), activation, has_gate=False)
+        return out if times is None else out * times
 
     def activate(self, gate_up: Tensor, activation: str, has_gate: bool = True) -> Tensor:
         if self._exact and gate_up.numel() >= UNSPLIT:

@@ -78,13 +78,16 @@ class Assembly:
         norm = self._scaled(self._norm(tensors.norm, tensors.norm_bias), config.logit_factor)
         head = embedding if tensors.head is None else self._matrix(tensors.head, self.weight_format.ends)
         factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(self.dtype).item()
-        token_inputs = self._token_inputs(tensors.token) if tensors.token else None
+        token_inputs = self._token_inputs(tensors.token, factor) if tensors.token else None
         return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype, max_len, token_inputs)
 
-    def _token_inputs(self, tensors: TokenTensors) -> TokenInputs:
+    def _token_inputs(self, tensors: TokenTensors, factor: float) -> TokenInputs:
+        """factor: of the embedding, which is projected and shrunk; its norm sees neither factor but in `eps`."""
         ends = self.weight_format.ends
         table, projection = self._matrix(tensors.table, ends), self._matrix(tensors.projection, ends)
-        return TokenInputs(table, projection, self._norm(tensors.norm, None), self.config.token_width)
+        norm = self._norm(tensors.norm, None)
+        norm = replace(norm, eps=norm.eps * self.config.hidden_size / factor**2)
+        return TokenInputs(table, projection, norm, self.config.token_width)
 
     def _layer(self, spec: LayerSpec, tensors: LayerTensors, reads: "_Reads") -> Layer:
         norms = {
@@ -104,7 +107,7 @@ class Assembly:
             before_feed_forward=norms.get("before_feed_forward"),
             after_feed_forward=norms.get("after_feed_forward"),
             token=self._token_branch(tensors, norms["after_token"], make) if tensors.token_gate else None,
-            scalar=float(self.source.read(tensors.scalar.name, (1,))) if tensors.scalar else None,
+            scalar=float(self.source.read(tensors.scalar.name, (1,))) if tensors.scalar else 1.0,
         )
 
     def _token_branch(self, tensors: LayerTensors, norm: Norm, make: MakeWeight | None) -> TokenBranch:

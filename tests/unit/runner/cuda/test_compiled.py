@@ -33,6 +33,7 @@ from chairlift.runner.cuda.recurrent.tiles_kernel import tiles_kernel
 from chairlift.runner.cuda.recurrent.walk_kernel import walk_kernel
 from chairlift.runner.cuda.sampling.argmax import argmax_kernel
 from chairlift.runner.cuda.sampling.mask import mask_kernel
+from chairlift.runner.cuda.attention.grouped_row_kernel import grouped_row_kernel
 from chairlift.runner.cuda.attention.one_row_kernel import attend_kernel
 from chairlift.runner.cuda.products.one_row_kernel import gated_kernel, one_row_kernel
 from chairlift.runner.cuda.attention.pages import list_pages_kernel
@@ -43,10 +44,11 @@ INTEGERS |= {"sample_rows", "tokens", "last", "rows", "words"}
 INTEGERS |= {"ids", "order", "num_tiles", "spans", "units", "writes"}
 BYTES = set()
 FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain", "factors"}
+FLOATS |= {"v_gain", "after", "base", "other"}
 FLOATS |= {"correction", "weights", "sinks", "low", "taps", "decay", "factors", "sums", "inverses", "scores"}
 NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "window": "i32", "width": "i32"}
 NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
-NUMBERS |= {"num_words": "i32", "q_width": "i32", "k_width": "i32"}
+NUMBERS |= {"end_eps": "fp32"} | {"num_words": "i32", "q_width": "i32", "k_width": "i32"}
 NUMBERS |= {"num_experts": "i32", "num_pairs": "i32", "stride": "i32", "table_width": "i32"}
 NUMBERS |= {"writes_width": "i32", "pages_of_write": "i32"}
 NUMBERS |= {"slot_size": "i64", "units": "i64", "down_units": "i32", "up_units": "i32"}
@@ -87,23 +89,32 @@ check(combine_kernel, HEADS=32, DIM=128, SPLIT=128, HAS_SINKS=True, **dependent)
 for has_cap in (False, True):
     check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64, HAS_CAP=has_cap, HAS_SINKS=has_cap)
 check(list_pages_kernel, BLOCK=64)
-plain = {"BLOCK": 4096, "HAS_BIAS": False, "IS_CENTRED": False, "bias": None, **dependent}
+lone = {"HAS_AFTER": False, "HAS_BASE": False, "after": None, "base": None, **dependent}
+lone |= {"HAS_OTHER": False, "other": None, "other_out": None}
+plain = {"BLOCK": 4096, "HAS_BIAS": False, "IS_CENTRED": False, "bias": None, **lone}
 check(add_norm_kernel, HAS_RESIDUAL=True, HAS_GAIN=True, **plain)
 check(add_norm_kernel, HAS_RESIDUAL=True, HAS_GAIN=False, gain=None, **plain)
 check(add_norm_kernel, HAS_RESIDUAL=False, HAS_GAIN=True, residual=None, **plain)
-check(add_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=True, HAS_BIAS=True, IS_CENTRED=True, **dependent)
+check(add_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=True, HAS_BIAS=True, IS_CENTRED=True, **lone)
+ends = {"HAS_AFTER": True, "HAS_BASE": True, "HAS_OTHER": True}
+ends |= {"BLOCK": 4096, "IS_CENTRED": False, **dependent}
+check(add_norm_kernel, HAS_RESIDUAL=True, HAS_GAIN=True, HAS_BIAS=True, **ends)
 check(prepare_kernel, BLOCK=4096, HAS_NORM=True, HAS_FACTORS=False, factors=None, **dependent)
 check(prepare_kernel, BLOCK=4096, HAS_NORM=False, HAS_FACTORS=True, q_gain=None, k_gain=None, **dependent)
 for activation in ACTIVATIONS:
     for has_gate in (False, True):
-        check(activate_kernel, BLOCK=1024, ACTIVATION=activation, HAS_GATE=has_gate, **dependent)
+        gate = {"HAS_GATE": has_gate, "HAS_TIMES": not has_gate}
+        check(activate_kernel, BLOCK=1024, ACTIVATION=activation, **gate, **dependent)
 check(cap_kernel, BLOCK=1024)
 for has_norm in (False, True):
-    gains = {} if has_norm else {"q_gain": None, "k_gain": None}
-    check(rotate_store_kernel, **heads, KV_HEADS=8, Q_ROWS=32, KV_ROWS=8, HAS_NORM=has_norm, **gains, **dependent)
+    gains = {} if has_norm else {"q_gain": None, "k_gain": None, "v_gain": None}
+    norms = {"HAS_NORM": has_norm, "HAS_VALUE_NORM": has_norm, "HAS_VALUES": not has_norm, **gains, **dependent}
+    check(rotate_store_kernel, **heads, KV_HEADS=8, Q_ROWS=32, KV_ROWS=8, **norms)
+    split = {"SPLIT": 64, "HAS_OWN": True, "HAS_CAP": has_norm, **norms}
+    check(grouped_row_kernel, {"num_warps": 8}, HEADS=16, KV_HEADS=2, GROUP=16, DIM=256, SIZE=16, **split)
 row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024, **dependent}
-check(one_row_kernel, **row, scales=None, bias=None, HAS_SCALES=False, HAS_BIAS=False)
-check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True)
+check(one_row_kernel, **row, scales=None, bias=None, HAS_SCALES=False, HAS_BIAS=False, ACTIVATION="", times=None)
+check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True, ACTIVATION="gelu_tanh")
 check(argmax_kernel, TILE=16384)
 check(mask_kernel, TILE=4096)
 for activation in ACTIVATIONS:

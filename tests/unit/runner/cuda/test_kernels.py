@@ -11,7 +11,7 @@ from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.products.one_row import one_row
 from chairlift.runner.cuda.step.layout import QUERIES
-from chairlift.runner.ops import Attention, Norm
+from chairlift.runner.ops import Adding, Attention, Norm
 from chairlift.runner.torch.ops import TorchOps
 from fakes.steps import Case
 
@@ -126,8 +126,28 @@ def test_the_norm_adds_and_scales(width: int) -> None:
 def test_a_factor_scales_what_is_added_and_without_a_gain_the_sum_is_all(has_gain: bool) -> None:
     x, residual, gain = torch.randn(5, 100), torch.randn(5, 100), torch.rand(100) if has_gain else None
     norm = None if gain is None else Norm(gain, 1e-5)
-    got, want = (ops.add_norm(x.clone(), residual.clone(), norm, 0.22) for ops in (CudaOps(), TorchOps()))
+    got, want = (ops.add_norm(x.clone(), residual.clone(), norm, Adding(0.22)) for ops in (CudaOps(), TorchOps()))
     torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("has_norm", [False, True])
+def test_what_is_added_may_have_norms_and_the_sum_a_scale(has_norm: bool) -> None:
+    x, residual = torch.randn(5, 100), torch.randn(5, 100)
+    norm, after, base = (Norm(torch.rand(100), 1e-5) for _ in range(3))
+    adding = Adding(0.3, after, 1.7, base)
+    got, want = (
+        ops.add_norm(x.clone(), residual.clone(), norm if has_norm else None, adding) for ops in (CudaOps(), TorchOps())
+    )
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(list(CudaOps().norms(x, (norm, after))), list(TorchOps().norms(x, (norm, after))))
+
+
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_the_activation_is_multiplied_by_numbers_of_wider_rows(num_rows: int) -> None:
+    x, matrix = torch.randn(num_rows, 100).bfloat16(), 0.1 * torch.randn(64, 100).bfloat16()
+    times = torch.randn(num_rows, 2, 64).bfloat16()[:, 1]
+    got, want = (ops.activated(ops.weight(matrix), x, "gelu_tanh", times) for ops in (CudaOps(), TorchOps()))
+    torch.testing.assert_close(got, want, atol=0.05, rtol=0.02)
 
 
 @pytest.mark.parametrize("has_bias", [False, True])

@@ -13,7 +13,7 @@ from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.models.spec import ACTIVATIONS, CLAMP, STEEPNESS
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.ops import Attention, Batch, Norm
+from chairlift.runner.ops import Adding, Attention, Batch, Norm
 from chairlift.runner.torch.ops import TorchOps
 
 pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not built or not for this processor")
@@ -97,7 +97,7 @@ def test_a_factor_scales_what_is_added_and_without_a_gain_the_sum_is_all(
     x, residual = random(40, width, dtype=dtype), random(40, width, dtype=dtype, seed=1)
     gain, total = random_gain(width) if has_gain else None, (x.float() * 0.22 + residual.float()).to(dtype)
     wanted = None if gain is None else Norm(gain, 1e-5)
-    normed, summed = NativeOps(2).add_norm(x.clone(), residual.clone(), wanted, 0.22)
+    normed, summed = NativeOps(2).add_norm(x.clone(), residual.clone(), wanted, Adding(0.22))
     assert torch.equal(summed, total)
     if gain is None:
         assert torch.equal(normed, total)
@@ -244,13 +244,13 @@ def test_rows_have_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
     ops, x, gain = NativeOps(2), random(70, 1154, dtype=dtype), random_gain(1154)
     residual, norms = random(70, 1154, dtype=dtype, seed=2), ops.norm(x, Norm(gain, 1e-5))
     products = {activation: ops.activate(x, activation) for activation in ACTIVATIONS}
-    sums = ops.add_norm(x.clone(), residual.clone(), Norm(gain, 1e-5), 0.22)
+    sums = ops.add_norm(x.clone(), residual.clone(), Norm(gain, 1e-5), Adding(0.22))
     for rows in (1, 2, 7, 33, 69):
         last = slice(70 - rows, 70)
         assert torch.equal(ops.norm(x[:rows], Norm(gain, 1e-5)), norms[:rows])
         for activation, whole in products.items():
             assert torch.equal(ops.activate(x[last], activation), whole[last])
-        part = ops.add_norm(x[last].clone(), residual[last].clone(), Norm(gain, 1e-5), 0.22)
+        part = ops.add_norm(x[last].clone(), residual[last].clone(), Norm(gain, 1e-5), Adding(0.22))
         assert torch.equal(part[0], sums[0][last]) and torch.equal(part[1], sums[1][last])
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from chairlift.models.mixers.attention import AttentionSpec
 from chairlift.models.spec import ACTIVATIONS
-from chairlift.runner.ops import Batch, Norm
+from chairlift.runner.ops import Adding, Batch, Norm
 from chairlift.runner.torch.ops import TorchOps
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK = 6, 2, 16, 8
@@ -114,10 +114,10 @@ def test_norms_have_the_same_bits_beside_any_number_of_rows(dtype: torch.dtype, 
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     norm = Norm(torch.rand(1001, generator=source).to(wide), 1e-5) if has_gain else None
     ops = TorchOps(exact=True)
-    normed, summed = ops.add_norm(x.clone(), residual.clone(), norm, 0.22)
+    normed, summed = ops.add_norm(x.clone(), residual.clone(), norm, Adding(0.22))
     for rows in (1, 2, 17, 131):
         parts = [
-            ops.add_norm(a.clone(), b.clone(), norm, 0.22)
+            ops.add_norm(a.clone(), b.clone(), norm, Adding(0.22))
             for a, b in zip(x.split(rows), residual.split(rows), strict=True)
         ]
         assert torch.equal(torch.cat([part for part, _ in parts]), normed), rows

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.cuda.attention.exact import attend_one_row, attend_prompts, attend_rows
+from chairlift.runner.cuda.attention.one_row import is_plain
 from chairlift.runner.cuda.attention.tiling import Tiling, choose_tiling
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.layout import QUERIES
@@ -38,10 +39,11 @@ class Trial:
     ) -> None:  # fmt: skip
         """width: of block tables, which kernels are compiled for."""
         spec = attention.spec
-        # Norms of heads are taken by the same kernel in any step.
-        self._attention = attention = replace(
-            attention, spec=replace(spec, has_qk_norm=False), q_norm=None, k_norm=None
-        )
+        # Norms of heads are taken by the same kernel in any step. What layers read of others is as their own here.
+        spec = replace(
+            spec, has_qk_norm=False, has_value_norm=False, has_keys_as_values=False, has_own_rows=True
+        )  # fmt: skip
+        self._attention = attention = replace(attention, spec=spec, q_norm=None, k_norm=None, v_norm=None)
         self._spec = attention.spec
         self._count = count = min(_NUM_TOKENS, len(attention.rotation), block_size * width)
         source = torch.Generator(device).manual_seed(0)
@@ -112,7 +114,7 @@ def can_fuse(
                 f"exact: as this device computes attention, {name} come out with other bits than single rows; "
                 "leave --exact out"
             )
-    if attention.spec.has_qk_norm:  # is summed by a kernel of its own
+    if attention.spec.has_qk_norm or not is_plain(attention):  # norms are summed by a kernel of their own
         return False
     is_equal = trial.is_fused_equal(wanted)
     if not is_equal:

@@ -20,6 +20,7 @@ from chairlift.runner.cuda.target import shared_memory
 
 _FEWEST = 16  # rows that tensor cores take
 _SMALL, _MIDDLE = 32, 64  # keys of a tile
+_NARROW_HEAD, _WIDE_WARPS, _WIDE_STAGES = 128, 4, 3
 JOINED = tl.constexpr(16)  # stretches at a time: one by one, each would be waited for
 
 
@@ -35,6 +36,17 @@ def fitting(tile: int, head_dim: int, itemsize: int) -> int:
     while tile > _FEWEST and 2 * both(tile, head_dim, itemsize) > shared_memory():
         tile //= 2
     return tile
+
+
+def grouped_options(tile: int, warps: int, head_dim: int, itemsize: int) -> dict[str, int]:
+    """Of `partial_kernel`. Few warps do not hold the sums and queries of wide heads in their registers; of heads of 256
+    and 512 numbers these were the fastest on an H200, or nearly."""
+    if head_dim > _NARROW_HEAD and warps < _WIDE_WARPS:
+        tile, warps = min(tile, _SMALL), _WIDE_WARPS
+        stages = min(_WIDE_STAGES, num_stages(tile, head_dim, itemsize))
+    else:
+        stages = num_stages(tile, head_dim, itemsize)
+    return {"TILE": tile, "num_warps": warps, "num_stages": stages}
 
 
 def both(tile: int, head_dim: int, itemsize: int) -> int:

@@ -8,7 +8,7 @@ import triton
 from torch import Tensor
 
 from chairlift.models.spec import ExpertsSpec
-from chairlift.runner.cuda.dependent_launch import dependent
+from chairlift.runner.cuda.dependent_launch import FEW, dependent
 from chairlift.runner.cuda.experts.few_rows_kernels import few_down_kernel, few_gated_kernel
 from chairlift.runner.cuda.experts.grouped_kernel import grouped_kernel
 from chairlift.runner.cuda.experts.matrices import CudaExperts
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _MAX_FEW = 4  # rows that seldom share an expert
 _MAX_FEW_MXFP4 = 2
-_FEW = 64  # rows of a step whose kernels are launched before those ahead have finished
 _GATED_OUTPUTS, _DOWN_OUTPUTS = 2, 4  # of a program, of few rows
 _DOWN_STRETCH = 256  # of the inputs of one expert
 _MXFP4_STRETCH = 1024  # of either matrix: short ones are slow to compile
@@ -127,7 +126,7 @@ def choose(
         logits, correction, factors, ids, weights, spec.count, spec.factor,
         BLOCK=triton.next_power_of_2(spec.count), CHOSEN=chosen, CHOICES=triton.next_power_of_2(chosen),
         SCORES=spec.scores, IS_NORMALISED=spec.is_normalised, HAS_CORRECTION=correction is not None,
-        HAS_FACTORS=factors is not None, num_warps=1, **dependent(num_rows <= _FEW),
+        HAS_FACTORS=factors is not None, num_warps=1, **dependent(num_rows <= FEW),
     )  # fmt: skip
     return ids, weights
 

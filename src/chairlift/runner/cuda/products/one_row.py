@@ -18,14 +18,18 @@ def is_one_row(x: Tensor) -> bool:
     return len(x) == 1 and x.dtype in _DTYPES
 
 
-def one_row(x: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, scales: Tensor | None = None) -> Tensor:
-    """x [1, in], matrix [out, in] -> [1, out], of the given type; each output times its scale, where there are any."""
+def one_row(
+    x: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, scales: Tensor | None = None,
+    activation: str = "", times: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """x [1, in], matrix [out, in] -> [1, out], of the given type; each output times its scale, where there are any;
+    with an activation: activation(product) * times [1, out]."""
     num_outputs, width = matrix.shape
     out = torch.empty(1, num_outputs, dtype=dtype, device=x.device)
     one_row_kernel[(triton.cdiv(num_outputs, LINES),)](
-        x, matrix, scales, bias, out, num_outputs,
+        x, matrix, scales, bias, times, out, num_outputs,
         WIDTH=width, OUTPUTS=LINES, STRETCH=stretch(width),
-        HAS_SCALES=scales is not None, HAS_BIAS=bias is not None, num_warps=4, **dependent(True),
+        HAS_SCALES=scales is not None, HAS_BIAS=bias is not None, ACTIVATION=activation, num_warps=4, **dependent(True),
     )  # fmt: skip
     return out
 

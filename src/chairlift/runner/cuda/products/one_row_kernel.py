@@ -14,11 +14,13 @@ from chairlift.runner.cuda.kernels import activated
 
 @triton.jit
 def one_row_kernel(
-    x, weight, scales, bias, out, num_outputs,
+    x, weight, scales, bias, times, out, num_outputs,
     WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, STRETCH: tl.constexpr, HAS_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr,
-    IS_DEPENDENT: tl.constexpr,
+    ACTIVATION: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """x [WIDTH], weight [num_outputs, WIDTH], scales, bias [num_outputs] -> out [num_outputs]"""
+    """x [WIDTH], weight [num_outputs, WIDTH], scales, bias [num_outputs] -> out [num_outputs]
+
+    ACTIVATION, unless it is empty: activation(out) * times [num_outputs]"""
     launch_dependents(IS_DEPENDENT)
     outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     is_output = outputs < num_outputs
@@ -29,6 +31,9 @@ def one_row_kernel(
         total *= tl.load(scales + outputs, mask=is_output, other=0.0)
     if HAS_BIAS:
         total += tl.load(bias + outputs, mask=is_output, other=0.0).to(tl.float32)
+    if ACTIVATION != "":
+        more = tl.load(times + outputs, mask=is_output, other=0.0).to(tl.float32)
+        total = activated(total.to(out.dtype.element_ty).to(tl.float32), more, ACTIVATION)
     tl.store(out + outputs, total.to(out.dtype.element_ty), mask=is_output)
 
 

@@ -1,6 +1,8 @@
 """Steps of a single token in fewer kernels against torch's operations, in Triton's interpreter: no GPU needed."""
 
 import os
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -10,11 +12,11 @@ from torch import Tensor
 
 from chairlift.models.spec import ACTIVATIONS, uniform_model
 from chairlift.runner.cuda import ops as cuda_ops
-from chairlift.runner.cuda.attention.one_row import attend_one_row
+from chairlift.runner.cuda.attention.one_row import attend_grouped_row, attend_one_row, takes_grouped
 from chairlift.runner.cuda.ops import CudaOps, CudaWeight
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
-from chairlift.runner.ops import Attention
+from chairlift.runner.ops import Attention, Norm
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -50,6 +52,44 @@ def test_one_kernel_rotates_stores_and_attends(heads: int, context: int, window:
     _, *want = case.run(TorchOps(), attention)
     for name, a, b in zip(("keys", "values", "attention"), attend(case, attention), want, strict=True):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("context", "window", "changes"),
+    [
+        (0, 0, {}),
+        (31, 0, {"has_qk_norm": True}),
+        (300, 0, {"has_qk_norm": True, "has_value_norm": True, "has_keys_as_values": True}),
+        (300, 50, {"cap": 0.7}),
+        (300, 0, {"has_qk_norm": True, "has_own_rows": False}),
+        (300, 70, {"has_value_norm": True, "has_own_rows": True}),
+        (2100, 0, {}),
+    ],
+)
+def test_heads_that_share_keys_take_one_kernel_too(context: int, window: int, changes: dict[str, Any]) -> None:
+    case = Case([(context, 1)], 4, 2, dim=16, size=4)
+    plain = case.attention(window, has_norm="has_qk_norm" in changes)
+    spec = replace(plain.spec, **changes)
+    v_norm = Norm(case.gain, 1e-5) if spec.has_value_norm else None
+    attention = replace(plain, spec=spec, v_norm=v_norm)
+    qkv = case.qkv[:, : spec.num_inputs]
+    found = []
+    counters = torch.zeros(2, dtype=torch.int32)
+    for ops, batch in ((None, case.cuda), (CudaOps(), case.cuda), (TorchOps(), case.plain)):
+        attend = partial(attend_grouped_row, counters=counters) if ops is None else ops.attend
+        keys, values = case.keys.clone(), case.values.clone()
+        found.append((attend(qkv.clone(), attention, keys, values, batch), keys, values))
+    assert not counters.any()
+    for one, several, want in zip(*found, strict=True):
+        torch.testing.assert_close(one, want, atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(several, want, atol=2e-5, rtol=1e-4)
+
+
+def test_only_short_contexts_and_windows_are_joined_by_one_program() -> None:
+    case = Case([(5000, 1)], 4, 2, dim=256, size=16)
+    assert not takes_grouped(case.attention().spec, case.cuda, case.keys)
+    assert takes_grouped(case.attention(window=512).spec, case.cuda, case.keys)
 
 
 def test_padding_touches_nothing() -> None:

@@ -12,7 +12,7 @@ from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.products import exact as exact_product
 from chairlift.runner.cuda.products.exact import ExactWeight, ProductTrials, Tile, first_equal, gated, padded, product
 from chairlift.runner.cuda.step.graph_key import ladder
-from chairlift.runner.ops import Norm
+from chairlift.runner.ops import Adding, Norm
 
 pytestmark = [
     pytest.mark.skipif(
@@ -115,7 +115,7 @@ def test_small_operations_give_a_row_the_same_bits_beside_any_number_of_others(a
     def each(rows: slice) -> list[Tensor]:
         return [
             ops.activate(x[rows], activation), ops.norm(x[rows], Norm(gain, 1e-5)), ops.cap(40 * x[rows], 30.0),
-            *ops.add_norm(x[rows].clone(), residual[rows].clone(), Norm(gain, 1e-5), 0.22),
+            *ops.add_norm(x[rows].clone(), residual[rows].clone(), Norm(gain, 1e-5), Adding(0.22)),
         ]  # fmt: skip
 
     whole = each(slice(0, 9))
