@@ -16,13 +16,14 @@ def convolve_kernel(
     inputs, first, second, tables, spans, units, writes, taps, heads, stride, table_width, writes_width, pages_of_write,
     KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, TAPS: tl.constexpr,
     C: tl.constexpr, SIZE: tl.constexpr, NARROW: tl.constexpr, TILE_PAGES: tl.constexpr, HALF_PAGES: tl.constexpr,
-    RUN: tl.constexpr, SHARE: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    RUN: tl.constexpr, SHARE: tl.constexpr, ROWS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """A tile and a share of the channels a program."""
+    """Some rows of a tile and a share of the channels a program."""
     CHANNELS: tl.constexpr = 2 * KEY_HEADS * KEY + HEADS * VALUE
     ROW: tl.constexpr = CHANNELS + 2 * HEADS
     unit = tl.program_id(0)
     share = tl.program_id(1)
+    part = tl.program_id(2)
     launch_dependents(IS_DEPENDENT)
     span = tl.load(units + unit * 2)
     if span < 0:
@@ -33,6 +34,8 @@ def convolve_kernel(
     end = start + tl.load(spans + span * SPAN + 1)
     own = tables + tl.load(spans + span * SPAN + 3) * table_width + start // C % 2 * HALF_PAGES
     is_first = tile * C < start + TAPS - 1  # it sees what came in before
+    if tile * C + part * ROWS >= end:
+        return
     wait_for_previous(IS_DEPENDENT)
 
     # Row after row, each read once.
@@ -42,22 +45,23 @@ def convolve_kernel(
     factors, window = (), ()  # type: ignore[var-annotated]
     for tap in tl.static_range(TAPS):
         factors = factors + (tl.load(taps + tap * CHANNELS + columns, mask=is_channel, other=0.0),)  # noqa: RUF005
-    for place in tl.static_range(C + TAPS - 1):
-        position = tile * C + place - (TAPS - 1)
+    for place in tl.static_range(ROWS + TAPS - 1):
+        position = tile * C + part * ROWS + place - (TAPS - 1)
         found = came_in(
             inputs, first, second, own, position + tl.zeros([1], tl.int32), low, row, start, end, True, stride,
             SHARE, ROW, CHANNELS, NARROW, TAPS, C, SIZE, TILE_PAGES, RUN,
         )  # fmt: skip
         window = window[-(TAPS - 1) :] + (found.to(tl.float32),)  # noqa: RUF005
-        if place >= TAPS - 1:  # noqa: SIM102
-            if position < end:
-                total = tl.zeros([1, SHARE // RUN, RUN], dtype=tl.float32)
-                for tap in tl.static_range(TAPS):
-                    total += factors[tap] * window[tap]
-                total = total.to(heads.dtype.element_ty).to(tl.float32)
-                total = (total / (1.0 + tl.exp(-total))).to(heads.dtype.element_ty)
-                line = (unit.to(tl.int64) * C + place - (TAPS - 1)) * CHANNELS
-                tl.store(heads + line + columns, total, mask=is_channel)
+        if place >= TAPS - 1:
+            total = tl.zeros([1, SHARE // RUN, RUN], dtype=tl.float32)
+            for tap in tl.static_range(TAPS):
+                total += factors[tap] * window[tap]
+            total = total.to(heads.dtype.element_ty).to(tl.float32)
+            total = (total / (1.0 + tl.exp(-total))).to(heads.dtype.element_ty)
+            line = (unit.to(tl.int64) * C + part * ROWS + place - (TAPS - 1)) * CHANNELS
+            tl.store(heads + line + columns, total, mask=is_channel & (position < end))
+    if part + 1 < C // ROWS:
+        return
 
     # A further state has the convolution's last inputs too. Here, as nothing is overwritten yet.
     write = tl.load(spans + span * SPAN + 5)

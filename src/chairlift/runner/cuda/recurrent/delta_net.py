@@ -29,7 +29,7 @@ from chairlift.runner.mixers.mixer import State
 _SLICE = 64  # values of a head that a program of the walk has
 _SLICE_OF_HALF = 32  # of float16, as Triton 3.6 does not compile more
 _WARPS = 4
-_SHARE = 256  # channels that a program of the convolution has
+_SHARE, _ROWS = 256, 4  # channels and rows that a program of the convolution has
 _PIECE = 64  # keys of a state that are multiplied at once where it is streamed
 _STREAM_WARPS = 4
 _STREAM_REGISTERS = 128  # so that four programs fit
@@ -69,9 +69,9 @@ def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tabl
     memories = first.view(kind), second.view(kind)
     is_wide, width = kind is torch.float32, _SLICE_OF_HALF if kind is torch.float16 else _SLICE
     to_write = writes, writes.stride(0), 1 + first_page
-    convolve_kernel[(num_units, triton.cdiv(spec.num_channels, _SHARE))](
+    convolve_kernel[(num_units, triton.cdiv(spec.num_channels, _SHARE), size // _ROWS)](
         inputs, *memories, tables, spans, units, writes, mixer.taps, heads, inputs.stride(0), tables.stride(0),
-        *to_write[1:], SHARE=_SHARE, **shape, **narrow | {"num_warps": 1},
+        *to_write[1:], SHARE=_SHARE, ROWS=_ROWS, **shape, **narrow | {"num_warps": 1},
     )  # fmt: skip
     tiles_kernel[(num_units, spec.num_heads)](
         rates, *memories, tables, spans, units, mixer.decay, mixer.bias, heads, factors, sums, inverses, scores,
