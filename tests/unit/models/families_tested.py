@@ -35,7 +35,10 @@ _BY_TWIN: dict[str, tuple[Callable[..., None], ...]] = {
         test_gguf_mixtures.test_a_mixture_written_as_gguf_is_the_same_model,
     ),
     "ckpt": (test_ckpt.test_logits_are_those_of_the_same_weights_in_safetensors,),
-    "ranks": (test_spread.test_ranks_give_the_logits_of_one_in_float64,),
+    "ranks": (
+        test_spread.test_ranks_give_the_logits_of_one_in_float64,
+        test_spread.test_ranks_of_hybrids_give_the_logits_of_one_in_any_cut,
+    ),
     "gpu": (
         test_torch_runner_cuda.test_chunks_and_decodes_give_the_logits_of_transformers,
         test_gpu_hybrids.test_chunks_and_decodes_give_the_logits_of_transformers,

@@ -29,7 +29,7 @@ TESTED: dict[str, tuple[str, ...]] = {
     "Glm4MoeForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "GptOssForCausalLM": ("twin", "exact", "gguf", "gpu"),
     "Qwen3NextForCausalLM": ("twin", "exact", "gpu"),
-    "Qwen3_5ForCausalLM": ("twin", "exact", "gpu"),
+    "Qwen3_5ForCausalLM": ("twin", "exact", "ranks", "gpu"),
     "Qwen3_5MoeForCausalLM": ("twin", "exact", "gpu"),
     "DeepseekV2ForCausalLM": ("twin", "exact", "gpu"),
     "DeepseekV3ForCausalLM": ("twin", "exact", "gpu"),

@@ -16,6 +16,7 @@ from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.runner.weights.source import part_of
 from fakes.rank_threads import ThreadedModel
+from unit.runner.hybrids import States
 from unit.runner.twins import DENSE, Twin, chunk, make_twin, random_tokens, request, run, shuffled_tables
 from unit.runner.weights.test_gguf import Kind, stored, tensors, write
 
@@ -43,16 +44,59 @@ def test_ranks_give_the_logits_of_one_in_float64(tmp_path: Path, family: str, co
 def test_norms_over_all_heads_are_not_cut(tmp_path: Path, family: str) -> None:
     config = make_twin(tmp_path, family).config
     check_cuts(config, 1)
-    with pytest.raises(InvalidConfig, match=r"tensor_parallel 2: Olmo.* norms over all heads, .*; use --tensor-paral"):
+    with pytest.raises(InvalidConfig, match=r"tensor_parallel 2: norms over all heads .*; use --tensor-parallel 1"):
         check_cuts(config, 2)
 
 
-@pytest.mark.parametrize("family", ["gemma4-shared", "gemma4-keys-as-values"])
-def test_layers_that_share_keys_and_values_are_not_cut(tmp_path: Path, family: str) -> None:
-    with pytest.raises(
-        InvalidConfig, match="tensor_parallel 2: layers of Gemma4ForCausalLM that share keys and values"
-    ):
+@pytest.mark.parametrize(
+    ("family", "what"),
+    [("gemma4-shared", "of Gemma4ForCausalLM take inputs"), ("gemma4-keys-as-values", "that share keys and values")],
+)
+def test_layers_that_share_keys_and_values_are_not_cut(tmp_path: Path, family: str, what: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"tensor_parallel 2: layers {what}"):
         check_cuts(make_twin(tmp_path, family).config, 2)
+
+
+# The second: two ranks each have the same keys and values.
+@pytest.mark.parametrize(
+    ("family", "count", "changes"),
+    [("qwen3.5", 2, {}), ("qwen3.5", 4, {"num_attention_heads": 8, "linear_num_key_heads": 4})],
+)
+def test_ranks_of_hybrids_give_the_logits_of_one_in_any_cut(
+    tmp_path: Path, family: str, count: int, changes: dict[str, int]
+) -> None:
+    check_hybrid(make_twin(tmp_path, family, **changes), count)
+
+
+def test_rows_by_key_head_are_cut_between_heads(tmp_path: Path) -> None:
+    check_hybrid(make_twin(tmp_path, "qwen3-next", mlp_only_layers=[0, 1, 2, 3, 4]), 2)
+
+
+def check_hybrid(twin: Twin, count: int) -> None:
+    ranks = ThreadedModel(twin.config, lambda: HfTensors(twin.folder), count)
+    alone, spread = States(twin.decoder(torch.float64), 8), States(ranks, 8)
+    texts = [random_tokens(length, seed) for seed, length in enumerate((43, 20))]
+    tables = shuffled_tables([43, 20], 8, 40)
+    for low, high in ((0, 9), (9, 10), (10, 20), (20, 41), (41, 43)):
+        going = [(index, text) for index, text in enumerate(texts) if high <= len(text)]
+        chunks = [chunk(text, low, high - low, tables[index], request(text, id=index)) for index, text in going]
+        torch.testing.assert_close(spread.run(chunks), alone.run(chunks), atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("changes", "count", "said"),
+    [
+        ({}, 4, "linear_num_key_heads 2 cannot be cut into so many equal parts; use --tensor-parallel 2"),
+        (
+            {"num_attention_heads": 6, "num_key_value_heads": 3, "linear_num_key_heads": 4}, 2,
+            "num_key_value_heads 3 cannot be cut into so many equal parts, .* use --tensor-parallel 1 and",
+        ),
+    ],
+)  # fmt: skip
+def test_hybrids_are_cut_evenly_or_refused(tmp_path: Path, changes: dict[str, int], count: int, said: str) -> None:
+    config = make_twin(tmp_path, "qwen3.5", **changes).config
+    with pytest.raises(InvalidConfig, match=f"tensor_parallel {count}: {said}"):
+        check_cuts(config, count)
 
 
 @pytest.mark.sampled(3)
