@@ -160,11 +160,12 @@ def _layer_cuts(
     found: dict[tuple[str, tuple[int, ...]], Cut] = {}
     for each in rows:
         found |= _row_cuts(*each)
-    for stored_part, own_part, span in (
+    for stored_part, own_part, sections in (
         (whole.mixer.output.parts[0], ours.mixer.output.parts[0], mixer.columns),
-        (whole.down.parts[0], ours.down.parts[0], inner),
+        (whole.down.parts[0], ours.down.parts[0], halves[:1]),
     ):
-        found[_key(own_part)] = Cut(stored_part.name, stored_part.shape, 1, (span,))
+        spans = _spans(iter(sections), stored_part.shape[1])
+        found[_key(own_part)] = Cut(stored_part.name, stored_part.shape, 1, spans)
     return found
 
 
@@ -174,19 +175,25 @@ def _row_cuts(
     """sections: of all parts, one after the other."""
     found, coming = {}, iter(sections)
     for part, own in zip(stored, mine, strict=True):
-        spans, first = [], 0
-        while first < part.shape[0]:
-            size, (low, high) = next(coming)
-            spans.append((first + low, first + high))
-            first += size
-        found[_key(own)] = Cut(part.name, part.shape, 0, _stored_spans(part.order, spans))
+        spans = _stored_spans(part.order, _spans(coming, part.shape[0]))
+        found[_key(own)] = Cut(part.name, part.shape, 0, spans)
     return found
 
 
-def _stored_spans(order: Order | None, spans: Sequence[Span]) -> tuple[Span, ...]:
+def _spans(coming: Iterator[Section], count: int) -> tuple[Span, ...]:
+    """The rank's among so many rows or columns, of as many sections as they have."""
+    spans, first = [], 0
+    while first < count:
+        size, (low, high) = next(coming)
+        spans.append((first + low, first + high))
+        first += size
+    return tuple(spans)
+
+
+def _stored_spans(order: Order | None, spans: tuple[Span, ...]) -> tuple[Span, ...]:
     """Where a file has these rows: heads stay whole, and so do groups, which it has one after the other."""
     if not isinstance(order, SectionOrder):
-        return tuple(spans)
+        return spans
     low, high = (row // order.sizes[0] * sum(order.sizes) for row in spans[0])
     return ((low, high),)
 

@@ -21,7 +21,7 @@ Span = tuple[int, int]  # first, and behind the last
 
 
 class Section(NamedTuple):
-    """Rows that belong together, and those of them that the rank has."""
+    """Rows or columns that belong together, and those of them that the rank has."""
 
     size: int
     span: Span
@@ -31,7 +31,7 @@ class Section(NamedTuple):
 class MixerCut:
     own: MixerSpec
     rows: Mapping[str, Sequence[Section]]  # of matrices and further tensors by role, in our order; others: whole
-    columns: Span  # of the output's matrix
+    columns: Sequence[Section]  # of the output's matrix
 
 
 def cut_mixer(spec: MixerSpec, rank: "Rank") -> MixerCut:
@@ -57,7 +57,7 @@ def _attention(spec: AttentionSpec, rank: "Rank") -> MixerCut:
             "qkv": (*[query_rows] * (1 + spec.has_gate), key_rows, key_rows),
             "sinks": (_section(spec.num_heads, queries),),
         },
-        columns=query_rows.span,
+        columns=(query_rows,),
     )
 
 
@@ -95,7 +95,7 @@ def _delta_net(spec: DeltaNetSpec, rank: "Rank") -> MixerCut:
             "inputs": (*channels, value_rows), "rates": (each, each), "taps": channels, "decay": (each,),
             "bias": (each,),
         },
-        columns=value_rows.span,
+        columns=(value_rows,),
     )  # fmt: skip
 
 
