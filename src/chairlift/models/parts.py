@@ -64,7 +64,7 @@ class Matrix(NamedTuple):
 
     parts: tuple[Part, ...]
     bias: tuple[Part, ...] = ()
-    is_exact: bool = False  # small, and never rounded to fewer bits
+    is_exact: bool = False  # small, never rounded to fewer bits, and widened where a file has rounded it
 
 
 class MixerTensors(NamedTuple):

@@ -137,7 +137,7 @@ class Assembly:
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self.stack(matrix.bias) if matrix.bias else None
         make = None if matrix.is_exact else make
-        keeps = self.ops.keeps if self.weight_format.as_stored else {}
+        keeps = self.ops.keeps if self.weight_format.as_stored and not matrix.is_exact else {}
         if (parts := kept(self.source, matrix.parts, keeps)) is None:
             return (make or self.ops.weight)(self.stack(matrix.parts), bias)
         return keeps[parts[0].kind]([self._on_device(part) for part in parts], bias, self.dtype)

@@ -4,6 +4,7 @@ In the architectures of Qwen3.5 value heads are tiled: those that share a key he
 their 1, but for those of delta nets; decays are there as such, not as logarithms.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,21 +13,24 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.lab.verify import dense
+from chairlift.models.adapters.adapter import TENSOR_FILE, as_hugging_face, read_adapter
 from chairlift.models.files.gguf.header import read_header
 from chairlift.models.files.gguf.model import load_gguf
 from chairlift.models.spec import ModelConfig
-from chairlift.models.tensors import num_parameters
+from chairlift.models.tensors import layer_tensors, num_parameters
+from chairlift.runner.adapters.store import StoredAdapter
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import WeightFormat, build_model
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
-from chairlift.runner.weights.source import TensorSource
+from chairlift.runner.weights.source import TensorSource, arranged
 from unit.runner.hybrids import States
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request
 from unit.runner.weights.test_gguf import Kind, write
@@ -181,6 +185,36 @@ def test_matrices_of_fewer_bits_give_the_logits_of_the_rounded_model(tmp_path: P
     if kind is Kind.Q8_0 and available():
         logits = logits_of(config, GgufTensors(header), NativeOps(1), WeightFormat(as_stored=True))
         assert torch.cosine_similarity(logits, expected, dim=0) > 0.99  # activations in 8 bits
+
+
+def test_what_a_folder_has_is_put_into_the_order_of_a_file(tmp_path: Path) -> None:
+    """As for adapters, which are made for folders."""
+    twin, path = make_file(tmp_path, "qwen3.5")
+    config = as_hugging_face(load_gguf(read_header(path)))
+    assert config.layers[0].mixer != twin.config.layers[0].mixer
+    logits = logits_of(config, HfTensors(twin.folder), TorchOps())
+    torch.testing.assert_close(logits, twin.reference_logits(random_tokens(29))[-1], atol=1e-3, rtol=1e-3)
+
+
+def test_an_adapter_made_for_a_folder_is_put_into_the_order_of_a_file(tmp_path: Path) -> None:
+    _, path = make_file(tmp_path, "qwen3.5")
+    config = as_hugging_face(load_gguf(read_header(path)))
+    own = layer_tensors(config, 0).mixer
+    parts = {part.name.removesuffix(".weight"): part for part in (*own.matrices["inputs"].parts, *own.output.parts)}
+    stored = {}
+    for name, part in parts.items():
+        (height, width), prefix = part.shape, f"base_model.model.{name}"
+        stored |= {f"{prefix}.lora_A.weight": torch.randn(2, width), f"{prefix}.lora_B.weight": torch.randn(height, 2)}
+    save_file(stored, tmp_path / TENSOR_FILE)
+    kinds = [name.rpartition(".")[2] for name in parts]
+    facts = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "bias": "none", "target_modules": kinds}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(facts))
+    spec = read_adapter(tmp_path, load_gguf(read_header(path)), 8)
+    assert len(spec.parts) == len(parts)
+    for each in spec.parts:
+        down, up = StoredAdapter(spec).part(each)
+        first, second = (stored[name] for name in each.tensors)
+        torch.testing.assert_close(up @ down, arranged(second @ first, parts[each.module]))
 
 
 def test_older_files_have_all_rows_by_key_head(tmp_path: Path) -> None:
