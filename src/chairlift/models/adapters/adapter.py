@@ -42,6 +42,7 @@ class Place(NamedTuple):
     first: int  # row
     shape: tuple[int, ...]  # [out, in]
     order: Order | None = None  # of the rows of B, as of the stored matrix; None: they are in order
+    columns: Order | None = None  # of the columns of A, the same
 
 
 class LowRankPart(NamedTuple):
@@ -102,7 +103,8 @@ def _places(config: ModelConfig) -> dict[str, Place]:
     for (layer, role), matrix in matrices_by_key(as_hugging_face(config)):
         first = 0
         for part in matrix.parts:
-            places[part.name.removesuffix(".weight")] = Place(layer, role, first, part.shape, part.order)
+            own = Place(layer, role, first, part.shape, part.order, part.columns)
+            places[part.name.removesuffix(".weight")] = own
             first += part.shape[0]
     return places
 

@@ -85,17 +85,19 @@ def _why_not_attention(spec: AttentionSpec, count: int) -> str:
 def _delta_net(spec: DeltaNetSpec, rank: "Rank") -> MixerCut:
     shared, all_keys = spec.num_heads // spec.num_key_heads, spec.num_key_heads
     low, high = rank.span(all_keys)
-    keys, values = (low, high), (low * shared, high * shared)
-    key_rows, value_rows = _section(all_keys, keys, spec.key_dim), _section(spec.num_heads, values, spec.value_dim)
-    each = _section(spec.num_heads, values)
-    channels = key_rows, key_rows, value_rows
+    # Of key heads side by side, or as often as some of them come, one value head of each.
+    run, turns = (1, shared) if spec.is_tiled else (shared, 1)
+    values, each = (
+        [_section(all_keys * run, (low * run, high * run), width)] * turns for width in (spec.value_dim, 1)
+    )  # fmt: skip
+    keys = [_section(all_keys, (low, high), spec.key_dim)] * 2
     return MixerCut(
-        own=replace(spec, num_key_heads=high - low, num_heads=values[1] - values[0]),
+        own=replace(spec, num_key_heads=high - low, num_heads=(high - low) * shared),
         rows={
-            "inputs": (*channels, value_rows), "rates": (each, each), "taps": channels, "decay": (each,),
-            "bias": (each,),
+            "inputs": (*keys, *values, *values), "rates": (*each, *each), "taps": (*keys, *values), "decay": each,
+            "log_decay": each, "bias": each,
         },
-        columns=(value_rows,),
+        columns=values,
     )  # fmt: skip
 
 
