@@ -89,7 +89,8 @@ class GgufTensors:
         if cut.dim == 0:
             parts = [rows[low:high].reshape(-1) for low, high in cut.spans]
         elif all(low % width == high % width == 0 for low, high in cut.spans):
-            parts = [rows[:, low // width * size : high // width * size].reshape(-1) for low, high in cut.spans]
+            columns = [rows[:, low // width * size : high // width * size] for low, high in cut.spans]
+            parts = [np.concatenate(columns, axis=1).reshape(-1)]
         else:
             return part_of(self._dequantised(info, rows.reshape(-1)).view(cut.shape), cut)
         count = sum(high - low for low, high in cut.spans)

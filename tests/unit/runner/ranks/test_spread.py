@@ -133,7 +133,13 @@ def test_parts_of_a_gguf_tensor_are_those_of_the_whole(tmp_path: Path, kind: Kin
     path = write(tmp_path / "a.gguf", {"w": (stored(kind, 8, 512) if data is None else data, kind)})
     source: GgufTensors = tensors(path)
     whole = source.read("w", (8, 512))
-    for dim, spans in ((0, ((2, 5),)), (0, ((0, 1), (6, 8))), (1, ((256, 512),)), (1, ((7, 300),))):
+    for dim, spans in (
+        (0, ((2, 5),)),
+        (0, ((0, 1), (6, 8))),
+        (1, ((256, 512),)),
+        (1, ((7, 300),)),
+        (1, ((0, 1), (5, 8))),
+    ):
         cut = Cut("w", (8, 512), dim, spans)
         assert torch.equal(source.read("w", (8, 512), cut), part_of(whole, cut))
 
