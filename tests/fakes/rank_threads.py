@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chairlift.models.kv_groups import kv_groups
 from chairlift.models.shards import Rank, shard
 from chairlift.models.spec import ModelConfig
-from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.kv_cache import KvCache, sizes_of
 from chairlift.runner.model import Decoder
 from chairlift.runner.ops import Batch
 from chairlift.runner.ranks.group import Group
@@ -56,8 +57,20 @@ class ThreadedModel:
             self.ranks.append(spread(own, config, ThreadGroup(meeting, rank)))
         self.config, self.ops = config, self.ranks[0].ops
 
-    def caches(self, num_blocks: int, block_size: int) -> "ThreadedCache":
-        return ThreadedCache([KvCache(r.config, num_blocks, block_size, r.dtype, _CPU) for r in self.ranks])
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.ranks[0].dtype
+
+    def caches(self, num_blocks: int, block_size: int, can_group: bool = False) -> "ThreadedCache":
+        sizes = sizes_of(block_size, self.dtype, self.dtype)
+        groups = [kv_groups(rank.config, can_group, sizes) for rank in self.ranks]
+        assert all(own.declared == groups[0].declared for own in groups), "ranks have the same tables"
+        return ThreadedCache(
+            [
+                KvCache(rank.config, num_blocks, block_size, rank.dtype, _CPU, groups=own)
+                for rank, own in zip(self.ranks, groups, strict=True)
+            ]
+        )
 
     def hidden(self, batch: Batch, kv: "ThreadedCache", on_layer: object = None) -> Tensor:
         return _same(self._together(lambda rank: self.ranks[rank].hidden(batch, kv.parts[rank])))
@@ -82,9 +95,10 @@ class ThreadedModel:
 
 class ThreadedCache:
     def __init__(self, parts: list[KvCache]) -> None:
-        self.parts = parts
-        self.block_size = parts[0].block_size
-        self.tokens = parts[0].tokens
+        self.parts, first = parts, parts[0]
+        self.block_size, self.tokens = first.block_size, first.tokens
+        self.kinds, self.num_groups, self.fit = first.kinds, first.num_groups, first.fit
+        self.state = [state for part in parts for state in part.state]
 
 
 _CPU = torch.device("cpu")

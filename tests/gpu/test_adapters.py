@@ -13,6 +13,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import AdapterSlot
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.kv_groups import kv_groups
 from chairlift.models.spec import ModelConfig, uniform_model
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.layout import RANKS, slot_layout
@@ -20,12 +21,13 @@ from chairlift.runner.cuda.adapters.pieces import Placed, SlotAdapter, packed
 from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.kv_cache import KvCache, sizes_of
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.clocks import CountingClock
 from fakes.requests import make_request
 from fakes.slot_adapters import flat_adapter
+from unit.models.test_hybrids import SPARSE, read
 
 pytestmark = [
     pytest.mark.gpu,
@@ -36,6 +38,10 @@ DEVICE = torch.device("cuda")
 CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=4096, num_layers=2, num_heads=32, num_kv_heads=8, head_dim=128,
     intermediate_size=11008, vocab_size=4001, max_model_len=512, rms_norm_eps=1e-5, rope_theta=10000.0,
+)  # fmt: skip
+HYBRID = read(  # a mixture, whose shared expert has a gate of one row
+    SPARSE | {"num_hidden_layers": 4, "hidden_size": 1024, "vocab_size": 4001, "max_position_embeddings": 512,
+              "linear_num_key_heads": 4, "linear_num_value_heads": 8, "num_attention_heads": 4, "num_experts": 16}
 )  # fmt: skip
 BLOCKS = {1: 1, 2: 4, 3: 2}  # of ranks, by adapter
 SLOTS = {1: 2, 2: 0, 3: 3}
@@ -163,11 +169,13 @@ LIMITS = Limits(
 )  # fmt: skip
 
 
-def run(limits: Limits, uses_graphs: bool = True, num_adapters: int = 3) -> Rows:
+def run(limits: Limits, uses_graphs: bool = True, num_adapters: int = 3, config: ModelConfig = CONFIG) -> Rows:
     dtype = torch.bfloat16
-    model = build_model(CONFIG, CudaOps(exact=True), DummyTensors(CONFIG, dtype, DEVICE), dtype, DEVICE, 512)
-    kv = KvCache(CONFIG, limits.num_blocks, 16, dtype, DEVICE)
-    store = store_of(CONFIG, dtype) if num_adapters else None
+    model = build_model(config, CudaOps(exact=True), DummyTensors(config, dtype, DEVICE), dtype, DEVICE, 512)
+    groups = kv_groups(config, sizes=sizes_of(16, dtype, dtype))
+    limits = replace(limits, groups=groups.declared)
+    kv = KvCache(config, limits.num_blocks, 16, dtype, DEVICE, groups=groups)
+    store = store_of(config, dtype) if num_adapters else None
     runner = CudaRunner(model, kv, DEVICE, limits, exact=True, adapters=store)
     runner.uses_graphs = uses_graphs
     rows: Rows = {}
@@ -185,16 +193,18 @@ def run(limits: Limits, uses_graphs: bool = True, num_adapters: int = 3) -> Rows
     return rows
 
 
-def test_bits_are_the_same_alone_and_among_other_adapters_and_in_fewer_slots() -> None:
-    alone = run(replace(LIMITS, max_running=1, num_adapter_slots=1))
+@pytest.mark.parametrize("config", [CONFIG, HYBRID], ids=["llama", "hybrid"])
+def test_bits_are_the_same_alone_and_among_other_adapters_and_in_fewer_slots(config: ModelConfig) -> None:
+    alone = run(replace(LIMITS, max_running=1, num_adapter_slots=1), config=config)
     assert len(alone) == NUM_REQUESTS * 12
     for limits in (LIMITS, replace(LIMITS, num_adapter_slots=2, max_step_tokens=100)):
-        together = run(limits)
+        together = run(limits, config=config)
         assert {place for place, row in alone.items() if not torch.equal(row, together[place])} == set()
 
 
-def test_captured_steps_are_those_that_are_launched_kernel_by_kernel() -> None:
-    captured, launched = run(LIMITS), run(LIMITS, uses_graphs=False)
+@pytest.mark.parametrize("config", [CONFIG, HYBRID], ids=["llama", "hybrid"])
+def test_captured_steps_are_those_that_are_launched_kernel_by_kernel(config: ModelConfig) -> None:
+    captured, launched = run(LIMITS, config=config), run(LIMITS, uses_graphs=False, config=config)
     assert {place for place, row in captured.items() if not torch.equal(row, launched[place])} == set()
 
 

@@ -1,6 +1,7 @@
 """Gated delta nets on a GPU: as near to float64 as their type allows, and the same bits however a text is cut."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,9 +17,10 @@ SPEC = DeltaNetSpec(num_key_heads=4, num_heads=12, key_dim=128, value_dim=128, n
 PAGE = (4, C, 256)
 
 
+@pytest.mark.parametrize("is_tiled", [False, True])
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-5), (torch.bfloat16, 8e-3), (torch.float16, 1e-3)])
-def test_a_text_as_the_mixer_in_torchs_operations_has_it(dtype: torch.dtype, most: float) -> None:
-    layer = Layer(SPEC, PAGE, dtype, CUDA)
+def test_a_text_as_the_mixer_in_torchs_operations_has_it(dtype: torch.dtype, most: float, is_tiled: bool) -> None:
+    layer = Layer(replace(SPEC, is_tiled=is_tiled), PAGE, dtype, CUDA)
     text = layer.text(1000, 1)
     expected = layer.expected(text)
     found = (layer.whole(text).double() - expected).norm() / expected.norm()

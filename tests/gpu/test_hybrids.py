@@ -14,11 +14,17 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.policies.rankings import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.models.files.gguf.header import read_header
+from chairlift.models.files.gguf.model import load_gguf
 from chairlift.models.source import Source, load_model_config
 from chairlift.runner.start.load import load_runner
+from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.gguf import GgufTensors
 from fakes.clocks import CountingClock
 from unit.runner.hybrids import States
 from unit.runner.twins import HYBRIDS, chunk, make_twin, random_tokens, request, shuffled_tables
+from unit.runner.weights.test_gguf_hybrids import make_file
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 CUDA = torch.device("cuda")
@@ -38,6 +44,19 @@ def test_chunks_and_decodes_give_the_logits_of_transformers(tmp_path: Path, fami
         for row, (i, n) in zip(states.run(chunks).cpu(), counts.items(), strict=True):
             done[i] += n
             torch.testing.assert_close(row, wanted[i][done[i] - 1], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_a_gguf_file_gives_the_logits_of_transformers(tmp_path: Path, family: str) -> None:
+    twin, path = make_file(tmp_path, family)
+    header, tokens = read_header(path), random_tokens(29)
+    config = load_gguf(header)
+    decoder = build_model(config, TorchOps(), GgufTensors(header), torch.float64, CUDA, config.max_model_len)
+    states = States(decoder, 8, device=CUDA)
+    for start, count in ((0, 11), (11, 18)):
+        logits = states.run([chunk(tokens, start, count, [3, 1, 0, 6], request(tokens))])
+    expected = twin.reference_logits_in_float64(tokens)[-1]
+    torch.testing.assert_close(logits[-1].cpu(), expected, rtol=0, atol=1e-4)  # the file is in float32
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])

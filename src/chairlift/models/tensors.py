@@ -4,7 +4,7 @@ Always: what is listed here is what is read; sizes and expected names are sums o
 files or numbers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import NamedTuple
 
@@ -52,13 +52,13 @@ class LayerTensors(NamedTuple):
         """The matrices that every token takes."""
         found = {**self.mixer.matrices, "output": self.mixer.output, "gate_up": self.gate_up, "down": self.down}
         found |= {"token_gate": self.token_gate, "token_output": self.token_output}
+        found |= {"shared_gate": self.experts.shared_gate if self.experts else None}
         return {role: matrix for role, matrix in found.items() if matrix is not None}
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
         own = self.experts
-        experts = () if own is None else (own.router, own.gate_up, own.down, own.shared_gate)
-        return *self.by_role.values(), *(matrix for matrix in experts if matrix is not None)
+        return *self.by_role.values(), *(() if own is None else (own.router, own.gate_up, own.down))
 
 
 class EndTensors(NamedTuple):
@@ -182,6 +182,18 @@ def _norms(layer: LayerSpec, names: Names, prefix: str, hidden: int, token_width
     return {role: Part(f"{prefix}{getattr(names, role)}.weight", (hidden,), offset=names.norm_offset) for role in roles}
 
 
+OF_ALL = -1  # in place of a layer's number
+MatrixKey = tuple[int, str]  # a layer, and the role of a matrix there
+
+
+def matrices_by_key(config: ModelConfig) -> Iterator[tuple[MatrixKey, Matrix]]:
+    """Those that every token takes, but for the embedding and the head."""
+    if (token := end_tensors(config).token) is not None:
+        yield (OF_ALL, "token_projection"), token.projection
+    for index in range(config.num_layers):
+        yield from (((index, role), matrix) for role, matrix in layer_tensors(config, index).by_role.items())
+
+
 def expected_parts(config: ModelConfig) -> Iterator[Part]:
     """Every tensor that the model reads."""
     embedding, norm, head, bias, token = end_tensors(config)
@@ -235,9 +247,22 @@ def num_parameters(config: ModelConfig) -> int:
     return sum(part.num_weights for part in expected_parts(config))
 
 
-def integer_weights(config: ModelConfig, bits: int, group: int) -> BlockWeights:
-    """Of a model whose layers' matrices are all stored so, as the kernels keep them; group: 0: a row."""
-    count, is_wide = layers_size(config), bits > 4
+def quantised_size(config: ModelConfig, is_left: Callable[[str], bool]) -> int:
+    """Numbers in the matrices of layers that a quantised file has in fewer bits. is_left: of a module's name, whether
+    it leaves that as it is; what is small, such as routers, it never has so."""
+    count = 0
+    for index in range(config.num_layers):
+        layer = layer_tensors(config, index)
+        small = (layer.experts.router, layer.experts.shared_gate) if layer.experts else ()
+        large = (matrix for matrix in layer.matrices if not matrix.is_exact and matrix not in small)
+        parts = (part for matrix in large for part in matrix.parts)
+        count += sum(part.num_weights for part in parts if not is_left(part.name.removesuffix(".weight")))
+    return count
+
+
+def integer_weights(config: ModelConfig, count: int, bits: int, group: int) -> BlockWeights:
+    """Of so many numbers in the layers' matrices, as the kernels keep them; group: 0: a row."""
+    is_wide = bits > 4
     scales = count // (group or config.hidden_size)
     return BlockWeights(
         type_name="W8" if is_wide else "W4",
@@ -249,9 +274,8 @@ def integer_weights(config: ModelConfig, bits: int, group: int) -> BlockWeights:
 _BYTES = {"FP8": 1 + 4 / 128, "NVFP4": 9 / 16, "MXFP4": 17 / 32, "MXFP8": 1 + 2 / 32, "NF4": 9 / 16}  # with scales
 
 
-def float_weights(config: ModelConfig, kind: str) -> BlockWeights:
+def float_weights(count: int, kind: str) -> BlockWeights:
     """The same of small floats or of tables."""
-    count = layers_size(config)
     return BlockWeights(type_name=kind, num_bytes=round(count * _BYTES[kind]), num_weights=count)
 
 
@@ -276,6 +300,14 @@ GGUF_NAMES = Names(
     gate_up=("ffn_gate", "ffn_up"), down="ffn_down", router="ffn_gate_inp", correction="exp_probs_b.bias",
     expert_gate_up=("ffn_gate_exps", "ffn_up_exps"), expert_down="ffn_down_exps",
     shared_gate_up=("ffn_gate_shexp", "ffn_up_shexp"), shared_down="ffn_down_shexp",
+    shared_gate="ffn_gate_inp_shexp", router_norm="ffn_gate_inp.scale", expert_factors="ffn_down_exps.scale",
     before_attention="attn_norm", after_attention="post_attention_norm",
     before_feed_forward="ffn_norm", after_feed_forward="post_ffw_norm",
+    before_experts="pre_ffw_norm_2", after_experts="post_ffw_norm_2", after_shared="post_ffw_norm_1",
+    scalar="layer_output_scale.weight",
+    delta_inputs=("attn_qkv", "attn_gate"), delta_rates=("ssm_beta", "ssm_alpha"), delta_output="ssm_out",
+    delta_norm="ssm_norm", delta_taps="ssm_conv1d.weight", delta_decay="ssm_a", delta_bias="ssm_dt.bias",
+    has_log_decay=False,
+    token_table="per_layer_token_embd", token_projection="per_layer_model_proj", token_norm="per_layer_proj_norm",
+    token_gate="inp_gate", token_output="proj", after_token="post_norm",
 )  # fmt: skip

@@ -39,12 +39,15 @@ _TILES = (16, 32)
 _TRITON_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: ModelConfig | None = None) -> str:
-    """The named kernels, or the fastest that can do this; named ones that cannot are refused."""
+def pick_kernels(
+    name: str, device: torch.device, dtype: torch.dtype, config: ModelConfig | None = None, is_here: bool = True
+) -> str:
+    """The named kernels, or the fastest that can do this; named ones that cannot are refused. is_here: the device is in
+    this machine, with what its kernels need beside it."""
     if name == "torch":
         return name
     head_dims = sorted({row.width for mixer in config.mixers for row in mixer.rows}) if config else [64]
-    if device.type == "cuda" and (found := hardware.capability(device)) < _OLDEST:
+    if device.type == "cuda" and is_here and (found := hardware.capability(device)) < _OLDEST:
         raise InvalidConfig(
             f"kernels {name}: this GPU has compute capability {found[0]}.{found[1]} and our kernels are for 8.0 "
             "(Ampere) or above; use --kernels torch or --device cpu"
@@ -53,7 +56,7 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
     why_not = "" if all(_can_do(fast, dtype, head_dim) for head_dim in head_dims) else "do not do this"
     if fast == "triton" and config is not None and (lacking := _lacking(config)):
         why_not = f"have none for {lacking}"
-    why_not = why_not or why_missing(fast)
+    why_not = why_not or (why_missing(fast) if is_here else "")
     if name == "auto":
         return "torch" if why_not else fast
     if name != fast:

@@ -11,7 +11,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.memory.pages import pages_of
 from chairlift.models.files.hf import load_values
 from chairlift.models.kv_groups import Sizes, kv_groups
-from chairlift.models.shards import check_cuts
+from chairlift.models.shards import Rank, shard
 from chairlift.models.spec import ModelConfig
 from chairlift.models.tensors import num_parameters
 from chairlift.runner import kernels
@@ -58,6 +58,18 @@ def test_a_state_of_the_largest_takes_49_pages_of_a_place() -> None:
     assert pages_of(16, 1, (group,)).num_decoding(16) == 1 + 2 * 3 * (49 + 6)
 
 
+@pytest.mark.parametrize(("count", "num_pages"), [(2, 49), (4, 49), (8, 25)])
+def test_a_rank_has_its_part_of_a_state_in_pages_of_its_own_heads(count: int, num_pages: int) -> None:
+    """With twice as many ranks as heads of keys and values, pages are as large and states half."""
+    parts = [shard(read(LARGE), Rank(index, count)) for index in (0, count - 1)]
+    own, last = (kv_groups(part, sizes=Sizes(16, 2, 0, 2, 4)).declared for part in parts)
+    assert own == last
+    assert own[0].num_pages == 3 * num_pages
+    whole, fixed = (config.layers[0].mixer.fixed for config in (read(LARGE), parts[0]))
+    assert whole is not None and fixed is not None
+    assert [count * each for each in fixed] == list(whole)
+
+
 def test_the_text_of_a_model_with_images_is_read_as_the_text_alone() -> None:
     text = {key: value for key, value in SMALL.items() if key != "architectures"}
     wrapper = {
@@ -93,8 +105,6 @@ def test_a_model_without_a_layer_that_keeps_all_tokens_is_refused() -> None:
 
 def test_what_does_not_do_states_yet_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     config = CONFIGS["qwen3.5"]
-    with pytest.raises(InvalidConfig, match="tensor_parallel 2: layers of gated delta net are not cut into parts"):
-        check_cuts(config, 2)
     monkeypatch.setattr("chairlift.runner.machine.hardware.capability", lambda _: (9, 0))
     assert kernels.pick_kernels("auto", torch.device("cuda"), torch.bfloat16, config) == "torch"
     message = "they have none for gated delta net with keys of 16 numbers and values of 24 .* use --kernels torch"

@@ -18,7 +18,8 @@ from chairlift.models.files.hf import load_hf
 from chairlift.models.source import Source
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.weights.hf import HfTensors
-from unit.runner.twins import CPU, FAMILIES, SHAPE, Twin, chunk, random_tokens, request, run
+from unit.runner.hybrids import States
+from unit.runner.twins import CPU, FAMILIES, HYBRIDS, SHAPE, Twin, chunk, random_tokens, request, run
 
 ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}
 VISION = {
@@ -40,6 +41,8 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "Qwen3VL", {"head_dim": 8, "rope_parameters": ROPE | {"mrope_interleaved": True}},
         QWEN_VISION | {"deepstack_visual_indexes": [0]},
     ),
+    "qwen3.5": ("Qwen3_5", HYBRIDS["qwen3.5"][1], QWEN_VISION),
+    "qwen3.5-moe": ("Qwen3_5Moe", HYBRIDS["qwen3.5-moe"][1], QWEN_VISION),
 }  # fmt: skip
 
 
@@ -50,6 +53,7 @@ def make_wrapped(folder: Path, kind: str) -> Twin:
     own = {"text_config": text, "vision_config": vision, "tie_word_embeddings": text["tie_word_embeddings"]}
     config = getattr(transformers, f"{name}Config")(**own)
     config._attn_implementation = "eager"
+    config._experts_implementation = config.text_config._experts_implementation = "eager"
     reference = getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
     with torch.no_grad():
         for parameter in reference.parameters():
@@ -63,8 +67,11 @@ def test_its_text_has_the_logits_of_transformers(tmp_path: Path, kind: str) -> N
     twin = make_wrapped(tmp_path, kind)
     tokens = random_tokens(20)
     expected = twin.reference_logits(tokens)
-    kv = KvCache(twin.config, 8, 4, torch.float32, CPU)
-    logits = run(twin.decoder(), kv, [chunk(tokens, 0, 20, [3, 1, 0, 6, 2], request(tokens))])
+    whole = [chunk(tokens, 0, 20, [3, 1, 0, 6, 2], request(tokens))]
+    if kind in HYBRIDS:
+        logits = States(twin.decoder(), 4).run(whole)
+    else:
+        logits = run(twin.decoder(), KvCache(twin.config, 8, 4, torch.float32, CPU), whole)
     torch.testing.assert_close(logits[0], expected[-1], atol=1e-3, rtol=1e-4)
     (line,) = twin.config.warnings
     assert line.endswith(f"takes images too: its text alone is served, as {twin.config.architecture}")

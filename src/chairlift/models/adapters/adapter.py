@@ -17,10 +17,10 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.models.adapters.header import ITEMSIZES, Header, StoredTensor, adapter_header
 from chairlift.models.adapters.peft import PeftConfig, read_peft
 from chairlift.models.families.known import BY_ARCHITECTURE
-from chairlift.models.families.wrapped import text_name
+from chairlift.models.families.wrapped import TOWERS, text_name
 from chairlift.models.parts import Order
 from chairlift.models.spec import ModelConfig
-from chairlift.models.tensors import GGUF_NAMES, layer_tensors
+from chairlift.models.tensors import GGUF_NAMES, matrices_by_key, unread_names
 
 TENSOR_FILE = "adapter_model.safetensors"
 _METADATA_BYTES, _TENSOR_BYTES = 2**16, 512  # of the header: beside its tensors, and for each of them
@@ -37,11 +37,12 @@ _REFUSED = (
 class Place(NamedTuple):
     """A part of a matrix: its output rows among those of the whole."""
 
-    layer: int
+    layer: int  # OF_ALL: of none
     role: str
     first: int  # row
     shape: tuple[int, ...]  # [out, in]
     order: Order | None = None  # of the rows of B, as of the stored matrix; None: they are in order
+    columns: Order | None = None  # of the columns of A, the same
 
 
 class LowRankPart(NamedTuple):
@@ -78,7 +79,8 @@ def read_adapter(folder: Path, config: ModelConfig, max_rank: int) -> AdapterSpe
         raise InvalidConfig(f"{folder}: {'adapter_model.bin' if is_pickled else TENSOR_FILE} {why}")
     places = _places(config)
     header = adapter_header(path, _METADATA_BYTES + 2 * _TENSOR_BYTES * len(places))
-    stored = header.tensors
+    unread = unread_names(as_hugging_face(config))
+    stored = {name: tensor for name, tensor in header.tensors.items() if not f"{_own_name(name)}.".startswith(unread)}
     modules = dict.fromkeys(_module(path, name, tensor, places, config) for name, tensor in stored.items())
     if not modules:
         raise InvalidConfig(f"{path}: holds no tensors")
@@ -96,16 +98,21 @@ def as_hugging_face(config: ModelConfig) -> ModelConfig:
 
 
 def _places(config: ModelConfig) -> dict[str, Place]:
-    """Where each module of a layer belongs, by its name in a Hugging Face model."""
-    config = as_hugging_face(config)
+    """Where each module belongs, by its name in a Hugging Face model."""
     places: dict[str, Place] = {}
-    for index in range(config.num_layers):
-        for role, matrix in layer_tensors(config, index).by_role.items():
-            first = 0
-            for part in matrix.parts:
-                places[part.name.removesuffix(".weight")] = Place(index, role, first, part.shape, part.order)
-                first += part.shape[0]
+    for (layer, role), matrix in matrices_by_key(as_hugging_face(config)):
+        first = 0
+        for part in matrix.parts:
+            own = Place(layer, role, first, part.shape, part.order, part.columns)
+            places[part.name.removesuffix(".weight")] = own
+            first += part.shape[0]
     return places
+
+
+def _own_name(tensor: str) -> str:
+    """Of its module in the text's model; empty: it is of none."""
+    match = _TENSOR.fullmatch(tensor)
+    return text_name(match[1]) if match else ""
 
 
 def _module(path: Path, name: str, tensor: StoredTensor, places: Mapping[str, Place], config: ModelConfig) -> str:
@@ -113,12 +120,24 @@ def _module(path: Path, name: str, tensor: StoredTensor, places: Mapping[str, Pl
     for mark, why in _REFUSED:
         if mark in name:
             raise InvalidConfig(f"{path}: tensor {name}: {why}")
-    match = _TENSOR.fullmatch(name)
-    if match is None or text_name(match[1]) not in places:
-        raise InvalidConfig(f"{path}: tensor {name} has no place in {config.architecture}; is it of another base?")
+    match, own = _TENSOR.fullmatch(name), _own_name(name)
+    if match is None or own not in places:
+        raise InvalidConfig(f"{path}: tensor {name} {_why_not(own, config)}")
     if tensor.dtype not in ITEMSIZES:
         raise InvalidConfig(f"{path}: tensor {name} is stored as {tensor.dtype}, which is not supported")
     return match[1]
+
+
+def _why_not(module: str, config: ModelConfig) -> str:
+    """Why a module takes no adapter."""
+    names = as_hugging_face(config).names
+    if module == names.head:
+        return "is of the head, whose adapters are not supported"
+    if module.endswith(f".{names.router}") and any(layer.feed_forward.experts for layer in config.layers):
+        return "is of a router, whose adapters are not supported; leave routers out of target_modules"
+    if f"{module}.".startswith(TOWERS):
+        return "is of what reads images or sound, which is not served; leave it out of target_modules"
+    return f"has no place in {config.architecture}; is it of another base?"
 
 
 def _part(

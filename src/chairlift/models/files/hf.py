@@ -20,9 +20,10 @@ from chairlift.models.families.known import BY_ARCHITECTURE, BY_MODEL_TYPE
 from chairlift.models.families.reading import read_sampling
 from chairlift.models.families.unread import check_unread
 from chairlift.models.families.wrapped import TOWERS, WRAPPERS, text_values
+from chairlift.models.files.left_out import left_out
 from chairlift.models.files.quantisation import read_quantisation
 from chairlift.models.spec import ModelConfig, Quantisation
-from chairlift.models.tensors import MXFP4_GROUP, float_weights, integer_weights, mxfp4_weights
+from chairlift.models.tensors import MXFP4_GROUP, float_weights, integer_weights, mxfp4_weights, quantised_size
 
 MXFP4 = "mxfp4"  # a method of quantization_config
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # ends of architectures that go on with a text
@@ -53,8 +54,9 @@ def load_values(origin: Path, values: dict[str, Any], folder: Path, model_impl: 
     if said is not None and said.method == MXFP4:
         model = _in_mxfp4(config, model)
     elif said is not None:
-        kept = integer_weights(model, *said.integers) if said.integers else None
-        packed = float_weights(model, said.floats) if said.floats else kept
+        count = quantised_size(model, left_out(config.get("quantization_config")))
+        kept = integer_weights(model, count, *said.integers) if said.integers else None
+        packed = float_weights(count, said.floats) if said.floats else kept
         model = replace(model, quantisation=said, blocks=kept, packed=packed)
     if isinstance(family, Family):
         model = replace(model, warnings=(*_widened(origin, model), *check_unread(config, family.architecture)))

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from chairlift.models.adapters.adapter import AdapterSpec, LowRankPart
+from chairlift.models.tensors import MatrixKey
 from chairlift.runner.adapters.store import StoredAdapter
 from chairlift.runner.ops import Ops, Weight
-
-MatrixKey = tuple[int, str]  # a layer, and the role of a matrix there
 
 
 @runtime_checkable

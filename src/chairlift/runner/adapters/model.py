@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from chairlift.core.plan import AdapterSlot
-from chairlift.runner.adapters.low_rank import HostAdapter, MatrixKey
+from chairlift.models.tensors import OF_ALL, MatrixKey
+from chairlift.runner.adapters.low_rank import HostAdapter
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.model import Decoder, Model, OnLayer, nothing
-from chairlift.runner.ops import Batch, Weight
+from chairlift.runner.ops import Batch, Experts, Weight
 
 Wrap = Callable[[Weight, MatrixKey, bool], Weight]  # a weight, which it is, and whether its rows were chosen
 Group = tuple[int, Tensor | None]  # a slot and its rows; None: all
@@ -118,9 +119,11 @@ def adapted(decoder: Decoder, slots: AddsAdapters) -> Decoder:
 
 
 def with_weights(decoder: Decoder, wrap: Wrap) -> Decoder:
-    """The same decoder with each matrix of its layers wrapped. After the last mixer, only rows whose logits are
-    wanted go on."""
-    layers = []
+    """The same decoder with each matrix wrapped that adapters may add to (`matrices_by_key`). After the last mixer,
+    only rows whose logits are wanted go on."""
+    layers, inputs = [], decoder.token_inputs
+    if inputs is not None:
+        inputs = replace(inputs, projection=wrap(inputs.projection, (OF_ALL, "token_projection"), False))
     for index, layer in enumerate(decoder.layers):
         is_last = index == len(decoder.layers) - 1
         layers.append(
@@ -130,6 +133,7 @@ def with_weights(decoder: Decoder, wrap: Wrap) -> Decoder:
                 output=wrap(layer.output, (index, "output"), is_last),
                 gate_up=layer.gate_up and wrap(layer.gate_up, (index, "gate_up"), is_last),
                 down=layer.down and wrap(layer.down, (index, "down"), is_last),
+                experts=layer.experts and _with_gate(layer.experts, wrap, index, is_last),
                 token=layer.token
                 and replace(
                     layer.token,
@@ -138,4 +142,9 @@ def with_weights(decoder: Decoder, wrap: Wrap) -> Decoder:
                 ),
             )
         )
-    return replace(decoder, layers=tuple(layers))
+    return replace(decoder, layers=tuple(layers), token_inputs=inputs)
+
+
+def _with_gate(experts: Experts, wrap: Wrap, index: int, is_last: bool) -> Experts:
+    gate = experts.shared_gate
+    return experts if gate is None else replace(experts, shared_gate=wrap(gate, (index, "shared_gate"), is_last))

@@ -60,18 +60,18 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     dtype = pick_dtype(settings, where, config, device.capability >= _BF16)
     if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
         raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
-    fast = pick_kernels(settings.kernels, where, dtype, config) if device.kind == "cpu" else "triton"
-    is_fp8 = settings.kv_dtype == "fp8"
-    kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
+    kernels = pick_kernels(settings.kernels, where, dtype, config, is_here=device.kind == "cpu")
+    is_fp8 = settings.kv_dtype == "fp8" and kernels == "triton"
+    kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, kernels, dtype)
     sizes = sizes_of(settings.block_size, dtype, kv_dtype)
     limits = limits_without_pool(settings, config, where, memory=device.total, sizes=sizes)
     groups = kv_groups(config, bool(limits.groups), sizes)
-    quantize = pick_quantize(settings.quantize, settings.dtype, fast, config)
+    quantize = pick_quantize(settings.quantize, settings.dtype, kernels, config)
     weights = parameter_bytes = kept_bytes(config, quantize, dtype.itemsize)
     own = config.mixers if config.fallback is None else ()
     tables = {table for mixer in own for table in mixer.rotations}
     weights += 4 * limits.max_model_len * sum(width for _, width in tables)
-    if limits.num_adapter_slots and device.kind == "cuda":
+    if limits.num_adapter_slots and kernels == "triton":
         weights += limits.num_adapter_slots * slot_numbers(config, settings.max_lora_rank) * dtype.itemsize
     block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype, groups)
     share = (settings.memory or SHARE) if device.kind == "cuda" else None
@@ -79,7 +79,8 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     if share is None:
         budget = _on_cpu(config, limits, device, weights, dtype.itemsize)
     else:
-        budget, limits = _on_gpu(config, limits, device, weights, dtype.itemsize, share)
+        has_graphs = kernels == "triton"
+        budget, limits = _on_gpu(config, limits, device, weights, dtype.itemsize, share, has_graphs)
         if settings.num_blocks is None and settings.kv_memory is None:
             num_fitting = budget.num_blocks_within(share, block_bytes, limits, num_kv_tensors(config, groups))
     wanted = limits.max_model_len
@@ -107,7 +108,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
 
 
 def _on_gpu(
-    config: ModelConfig, limits: Limits, device: DeviceSpec, weights: int, itemsize: int, share: float
+    config: ModelConfig, limits: Limits, device: DeviceSpec, weights: int, itemsize: int, share: float, has_graphs: bool
 ) -> tuple[Budget, Limits]:
     """The budget without a cache, and limits with a step that leaves room for one."""
     check_weights(
@@ -120,7 +121,8 @@ def _on_gpu(
     weights += LOADING_CODE
     room = int(share * device.total) - device.others - weights
     footprint = estimate_footprint(config, limits, itemsize, room)
-    budget = Budget(device.total, device.others, weights, footprint.activations, footprint.graphs)
+    graphs = footprint.graphs * has_graphs  # torch's operations are launched one by one
+    budget = Budget(device.total, device.others, weights, footprint.activations, graphs)
     return budget, with_step(limits, footprint.num_tokens)
 
 

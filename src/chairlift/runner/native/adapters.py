@@ -14,8 +14,8 @@ from torch import Tensor, bfloat16
 
 from chairlift.core.plan import AdapterSlot
 from chairlift.models.spec import ModelConfig
-from chairlift.models.tensors import layer_tensors
-from chairlift.runner.adapters.low_rank import HostAdapter, LowRank, MatrixKey
+from chairlift.models.tensors import MatrixKey, matrices_by_key
+from chairlift.runner.adapters.low_rank import HostAdapter, LowRank
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.native.packed import PackedWeight
 from chairlift.runner.native.tape import Calls
@@ -31,8 +31,7 @@ class NativeSlots:
         """max_rows: of a step."""
         self._store = store
         self._loaded: list[tuple[HostAdapter, Mapping[MatrixKey, Record]] | None] = [None] * num_slots
-        keys = [(layer, role) for layer in range(config.num_layers) for role in layer_tensors(config, layer).by_role]
-        self._tables = {key: np.zeros(num_slots, np.int64) for key in keys}
+        self._tables = {key: np.zeros(num_slots, np.int64) for key, _ in matrices_by_key(config)}
         self._table_at = {key: table.ctypes.data for key, table in self._tables.items()}
         self._rows = [np.full(max_rows, -1, np.int32) for _ in range(2)]  # of all, and of those whose logits are wanted
         self._rows_at = [rows.ctypes.data for rows in self._rows]

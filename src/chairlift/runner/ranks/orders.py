@@ -17,13 +17,29 @@ from torch import Tensor
 
 from chairlift.core.limits import Limits
 from chairlift.core.ports import DeviceLost
-from chairlift.runner.ops import Batch
+from chairlift.runner.ops import Batch, StateWrite
 from chairlift.runner.torch.runner import first_line
 
 _ARRAYS = ("tokens", "positions", "slots", "starts", "contexts", "tables")  # of a batch
-_WIDE = ("tokens", "positions", "slots")  # in 64 bits, the others in 32
 
 Moves = list[tuple[int, int]]
+
+
+class Integers(msgspec.Struct, array_like=True):
+    """A tensor of them."""
+
+    data: bytes
+    shape: tuple[int, ...]
+    is_wide: bool  # 64 bits, else 32
+
+
+class View(msgspec.Struct, array_like=True):
+    """A batch as a group of layers sees it that does not keep all tokens."""
+
+    slots: Integers | None  # None: those of the batch
+    tables: Integers
+    state_writes: dict[int, list[tuple[int, Integers]]]
+    num_tile_pages: int
 
 
 class Begin(msgspec.Struct, array_like=True, tag=0):
@@ -45,11 +61,11 @@ class Move(msgspec.Struct, array_like=True, tag=1):
 class Compute(msgspec.Struct, array_like=True, tag=2):
     """Compute a batch up to the head's inputs."""
 
-    arrays: list[bytes]
+    arrays: list[Integers]
     num_decodes: int
     max_context: int
-    logit_rows: bytes | None
-    views: list[tuple[bytes, bytes]]  # slots and tables of each group of layers with a window
+    logit_rows: Integers | None
+    views: list[View]
 
 
 class Head(msgspec.Struct, array_like=True, tag=3):
@@ -118,26 +134,49 @@ def received(pipe: Connection) -> Iterator[Order]:
 
 
 def compute(batch: Batch) -> Compute:
-    arrays = [_bytes(getattr(batch, name)) for name in _ARRAYS]
-    rows = None if batch.logit_rows is None else _bytes(batch.logit_rows)
-    views = [(_bytes(view.slots), _bytes(view.tables)) for view in batch.views]
-    return Compute(arrays, batch.num_decodes, batch.max_context, rows, views)
+    return Compute(
+        [_integers(getattr(batch, name)) for name in _ARRAYS],
+        batch.num_decodes,
+        batch.max_context,
+        None if batch.logit_rows is None else _integers(batch.logit_rows),
+        [_view(view, batch) for view in batch.views],
+    )
 
 
 def batch_of(order: Compute, device: torch.device) -> Batch:
-    def put(data: bytes, is_wide: bool) -> Tensor:
-        return torch.from_numpy(np.frombuffer(data, np.int64 if is_wide else np.int32).copy()).to(device)
-
-    arrays: dict[str, Any] = {name: put(data, name in _WIDE) for name, data in zip(_ARRAYS, order.arrays, strict=True)}
-    arrays["tables"] = arrays["tables"].view(len(arrays["contexts"]), -1)
-    rows = None if order.logit_rows is None else put(order.logit_rows, is_wide=True)
+    arrays: dict[str, Any] = {
+        name: _tensor(each, device) for name, each in zip(_ARRAYS, order.arrays, strict=True)
+    }  # fmt: skip
+    rows = None if order.logit_rows is None else _tensor(order.logit_rows, device)
     batch = Batch(**arrays, num_decodes=order.num_decodes, max_context=order.max_context, logit_rows=rows)
-    views = (
-        replace(batch, slots=put(slots, is_wide=True), tables=put(tables, is_wide=False).view(len(batch.contexts), -1))
-        for slots, tables in order.views
+    return replace(batch, views=tuple(_as_seen(batch, view, device) for view in order.views)) if order.views else batch
+
+
+def _view(view: Batch, batch: Batch) -> View:
+    writes = {
+        chunk: [(write.position, _integers(write.pages)) for write in own] for chunk, own in view.state_writes.items()
+    }
+    slots = None if view.slots is batch.slots else _integers(view.slots)
+    return View(slots, _integers(view.tables), writes, view.num_tile_pages)
+
+
+def _as_seen(batch: Batch, view: View, device: torch.device) -> Batch:
+    return replace(
+        batch,
+        slots=batch.slots if view.slots is None else _tensor(view.slots, device),
+        tables=_tensor(view.tables, device),
+        state_writes={
+            chunk: [StateWrite(position, _tensor(pages, device)) for position, pages in own]
+            for chunk, own in view.state_writes.items()
+        },
+        num_tile_pages=view.num_tile_pages,
     )
-    return replace(batch, views=tuple(views)) if order.views else batch
 
 
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.cpu().numpy().tobytes()
+def _integers(tensor: Tensor) -> Integers:
+    return Integers(tensor.cpu().numpy().tobytes(), tuple(tensor.shape), tensor.dtype is torch.int64)
+
+
+def _tensor(integers: Integers, device: torch.device) -> Tensor:
+    found = np.frombuffer(integers.data, np.int64 if integers.is_wide else np.int32)
+    return torch.from_numpy(found.reshape(integers.shape).copy()).to(device)

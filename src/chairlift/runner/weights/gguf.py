@@ -73,7 +73,8 @@ class GgufTensors:
         if name not in self._stored:
             raise InvalidConfig(f"{self._path}: tensor {name} is missing from the weights")
         info = self._stored[name]
-        if info.shape[::-1] != shape:
+        # Converters leave dimensions of 1 out, or keep them.
+        if [n for n in info.shape[::-1] if n > 1] != [n for n in shape if n > 1]:
             found = list(info.shape[::-1])
             raise InvalidConfig(f"{self._path}: tensor {name} has shape {found}, the configuration says {list(shape)}")
         return info
@@ -89,7 +90,8 @@ class GgufTensors:
         if cut.dim == 0:
             parts = [rows[low:high].reshape(-1) for low, high in cut.spans]
         elif all(low % width == high % width == 0 for low, high in cut.spans):
-            parts = [rows[:, low // width * size : high // width * size].reshape(-1) for low, high in cut.spans]
+            columns = [rows[:, low // width * size : high // width * size] for low, high in cut.spans]
+            parts = [np.concatenate(columns, axis=1).reshape(-1)]
         else:
             return part_of(self._dequantised(info, rows.reshape(-1)).view(cut.shape), cut)
         count = sum(high - low for low, high in cut.spans)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from chairlift.core.engine import Engine
 from chairlift.core.events import Exported, Token
 from chairlift.core.limits import Limits
-from chairlift.core.memory.pages import Pages
+from chairlift.core.memory.pages import Group, Pages
 from chairlift.core.memory.preemption import Preemption
 from chairlift.core.moving import MovePrice
 from chairlift.core.policies.rankings import Fcfs
@@ -28,6 +28,7 @@ from fakes.patience import wait_until
 from fakes.requests import make_request
 
 LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=32, max_running=4, max_step_tokens=64)
+STATES = dataclasses.replace(LIMITS, groups=(Group("fixed", 3, 16, 2),))
 
 
 def filled(data: bytes, view: memoryview) -> None:
@@ -81,12 +82,17 @@ def test_moving_is_chosen_where_it_is_cheaper() -> None:
 class Movable:
     """An engine on the ledger runner, with its moves."""
 
-    def __init__(self, folder: Path, num_host_blocks: int = 16, model: str = "m", address: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, num_host_blocks: int = 16, model: str = "m", address: str | None = None,
+        limits: Limits = LIMITS,
+    ) -> None:  # fmt: skip
         """`address`: of the socket that sends its pieces, if any."""
         self.folder = folder
         preemption = Preemption(num_host_blocks=num_host_blocks)
-        self.runner = LedgerRunner(LIMITS.num_blocks, LIMITS.block_size, LIMITS.vocab_size, 1, num_host_blocks)
-        self.engine = Engine(Scheduler(LIMITS, Fcfs(), preemption=preemption), self.runner, CountingClock())
+        self.runner = LedgerRunner(
+            limits.num_blocks, limits.block_size, limits.vocab_size, 1, num_host_blocks, limits.pages.kinds
+        )  # fmt: skip
+        self.engine = Engine(Scheduler(limits, Fcfs(), preemption=preemption), self.runner, CountingClock())
         self.moves = Moves(self.engine, self.runner.host_memory, Shelf(folder, 1 << 20), model, address=address)
         self.tokens: list[int] = []
 
@@ -102,9 +108,10 @@ class Movable:
 
 
 def moved(
-    source: Movable, target: Movable, spoil: bool = False, forge: dict[str, Any] | None = None
+    source: Movable, target: Movable, spoil: bool = False, forge: dict[str, Any] | None = None, num_cut: int = 0
 ) -> tuple[list[int], list[int], int]:
-    """Tokens after a move, those expected, and how many prompt tokens the target computed."""
+    """Tokens after a move, those expected, and how many prompt tokens the target computed. num_cut: bytes that the
+    piece lacks at its end."""
     request = make_request(1, range(18), 12)
     source.engine.add((request,))
     for _ in range(5):
@@ -121,6 +128,8 @@ def moved(
         num_moved = ticket.num_tokens
         if spoil:
             (source.folder / ticket.name).write_bytes(b"?" * ticket.num_bytes)
+        if num_cut:
+            os.truncate(source.folder / ticket.name, ticket.num_bytes - num_cut)
     again = dataclasses.replace(request, output=tuple(source.tokens), num_moved=num_moved)
     target.engine.add((again,))
     if num_moved and ticket is not None:
@@ -176,6 +185,23 @@ def test_a_move_that_fails_is_computed_again(
         assert any(path.is_file() for path in tmp_path.iterdir())
     if what == "no room there":  # it would keep others from the shelf
         assert not any(path.is_file() for path in tmp_path.iterdir())
+
+
+def test_a_request_moves_with_its_state_or_is_computed_where_that_is_cut_short(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, target = (Movable(tmp_path, num_host_blocks=24, limits=STATES) for _ in range(2))
+    tokens, want, num_computed = moved(source, target)
+    assert (tokens, num_computed) == (want, 0)
+    page = source.runner.host_memory.block_bytes
+    for cut in ({"num_cut": 3 * page}, {"num_cut": 1}, {"forge": {"num_bytes": 5 * page}}):
+        caplog.clear()
+        source, target = (Movable(tmp_path, num_host_blocks=24, limits=STATES) for _ in range(2))
+        tokens, want, num_computed = moved(source, target, **cut)  # type: ignore[arg-type]
+        assert tokens == want
+        assert num_computed > 18
+        line = "another size" if "forge" in cut else "the bytes are not those that were sent"
+        assert [line in record.getMessage() for record in caplog.records] == [True]
 
 
 def test_many_failures_are_told_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -29,21 +29,27 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     },
     "root": {"r": 5, "lora_alpha": 3, "target_modules": ".*(v|qkv|up|c)_proj", "use_rslora": True},
 }  # fmt: skip
-# Parts by themselves and fused, norms and biases, rows of heads in another order, branches side by side, no gate.
-FAMILIES = ["llama-gqa-tied", "qwen3-qk-norm", "qwen2-bias", "phi3", "glm4", "cohere2", "starcoder2"]
+# Parts by themselves and fused, norms and biases, rows of heads in another order, branches side by side, no gate,
+# inputs of layers, matrices that nothing reads, keys that are values.
+FAMILIES = [
+    "llama-gqa-tied", "qwen3-qk-norm", "qwen2-bias", "phi3", "glm4", "cohere2", "starcoder2", "gemma4-shared",
+    "gemma4-keys-as-values",
+]  # fmt: skip
 FOUND = {name: number for number, name in enumerate(ADAPTERS, 11)}
 
 
 class PeftTwin:
     """A model with all adapters, ours and peft's. peft puts its layers into the reference itself."""
 
-    def __init__(self, folder: Path, family: str) -> None:
-        self.twin: Twin = make_twin(folder / "base", family, head_dim=16)
+    def __init__(self, folder: Path, family: str, **changes: Any) -> None:
+        """changes: of every adapter."""
+        width = {} if family.startswith("gemma4") else {"head_dim": 16}
+        self.twin: Twin = make_twin(folder / "base", family, **width)
         decoder = self.twin.decoder(torch.float64)
-        first, *others = ADAPTERS
-        self.peft = peft.get_peft_model(self.twin.reference, peft.LoraConfig(**ADAPTERS[first]), first)
-        for name in others:
-            self.peft.add_adapter(name, peft.LoraConfig(**ADAPTERS[name]))
+        (first, own), *others = ((name, peft.LoraConfig(**own | changes)) for name, own in ADAPTERS.items())
+        self.peft = peft.get_peft_model(self.twin.reference, own, first)
+        for name, own in others:
+            self.peft.add_adapter(name, own)
         with torch.no_grad():
             for name, parameter in self.peft.named_parameters():
                 if "lora_" in name:

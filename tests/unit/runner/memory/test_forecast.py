@@ -18,6 +18,7 @@ from chairlift.runner.memory.forecast import Forecast, forecast
 from chairlift.runner.memory.measure import Footprint
 from chairlift.runner.start.load import load_runner
 from fakes.allocations import held
+from fakes.family_configs import CONFIGS
 from fakes.gpu import GIB, MIB, FakeGpu
 from unit.runner.twins import make_twin
 
@@ -91,6 +92,15 @@ def test_slots_for_adapters_are_planned_on_a_gpu(tmp_path: Path) -> None:
     each = 16 * (3 * 2048 + 2048 + 2 * 2048 + 8192 + 3072 + 2048 + 2 * 8192 + 2048)  # numbers of A and B for a rank
     assert adapted.budget.weights - plain.budget.weights == 4 * 32 * each * 2
     assert adapted.limits.num_adapter_slots == 4
+
+
+def test_what_torch_computes_on_a_gpu_has_no_graphs() -> None:
+    for family, options in (("deepseek2", {}), ("qwen3", {"kernels": "torch"})):
+        found = forecast(Settings(**options), locate(None), CONFIGS[family], find_device("h100", None))
+        assert found.budget.graphs == 0 < found.budget.activations
+    with pytest.raises(InvalidConfig, match="kernels triton: they have none for latent attention .* --kernels torch"):
+        forecast(Settings(kernels="triton"), locate(None), CONFIGS["deepseek2"], find_device("h100", None))
+    assert forecast(Settings(), locate(None), CONFIGS["qwen3"], find_device("h100", None)).budget.graphs > 0
 
 
 def test_a_device_here_is_queried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,13 +22,22 @@ from chairlift.lab.verify.report import Verdict
 from fakes.patience import wait_until
 from fakes.processes import children
 from fakes.tiny_model import write_tiny_model
+from unit.runner.twins import make_twin, random_tokens
 
 SPEC = PromptSpec(num_prompts=4, num_tokens=6)
+
+
+HYBRID_SPEC = PromptSpec(prompts=[random_tokens(length, length) for length in (3, 15, 33)], num_tokens=4)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_twin(tmp_path_factory.mktemp("models"), "qwen3.5").folder
 
 
 def resolved(folder: Path, count: int, **options: Any) -> ResolvedModel:
@@ -44,9 +53,17 @@ def rank_pids() -> list[int]:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_give_the_tokens_and_logits_of_one(folder: Path, count: int) -> None:
-    model = resolved(folder, 1, exact=True)
-    cases = greedy(prompts_for(model, SPEC), SPEC.num_tokens)
-    alone, ranks = OpenedModel.open(model), OpenedModel.open(resolved(folder, count, exact=True))
+    check_equal(folder, SPEC, count)
+
+
+def test_ranks_of_a_hybrid_give_the_tokens_and_logits_of_one(hybrid: Path) -> None:
+    check_equal(hybrid, HYBRID_SPEC, 2, max_model_len=128)
+
+
+def check_equal(folder: Path, spec: PromptSpec, count: int, **options: Any) -> None:
+    model = resolved(folder, 1, exact=True, **options)
+    cases = greedy(prompts_for(model, spec), spec.num_tokens)
+    alone, ranks = OpenedModel.open(model), OpenedModel.open(resolved(folder, count, exact=True, **options))
     expected, ours = alone.as_configured(cases), ranks.as_configured(cases)
     for key, output in expected.items():
         assert ours[key].tokens == output.tokens
@@ -66,6 +83,13 @@ def test_ranks_give_the_tokens_and_logits_of_one(folder: Path, count: int) -> No
 def test_exact_bits_do_not_depend_on_what_shares_a_step(folder: Path, count: int, options: dict[str, Any]) -> None:
     model = resolved(folder, count, exact=True, kv_memory=None, **options)
     report = against_batch(model, SPEC, lambda *_: None)
+    assert report.verdict is Verdict.PASS, report.why
+
+
+@pytest.mark.slow
+def test_exact_bits_of_a_hybrid_do_not_depend_on_what_shares_a_step(hybrid: Path) -> None:
+    options = {"kernels": "auto", "dtype": "bfloat16", "kv_memory": None, "max_model_len": 128}
+    report = against_batch(resolved(hybrid, 2, exact=True, **options), HYBRID_SPEC, lambda *_: None)
     assert report.verdict is Verdict.PASS, report.why
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from chairlift.models.adapters.adapter import as_hugging_face
 from chairlift.models.spec import ModelConfig
-from chairlift.models.tensors import layer_tensors
+from chairlift.models.tensors import MatrixKey, matrices_by_key
 
 ROWS = 16  # of a tile, as in kernels.py
 RANKS = 16  # of a block
@@ -27,16 +27,13 @@ class MatrixPlace(NamedTuple):
 
 
 class SlotLayout(NamedTuple):
-    matrices: dict[tuple[int, str], MatrixPlace]
+    matrices: dict[MatrixKey, MatrixPlace]
     num_units: int
 
 
 def slot_layout(config: ModelConfig) -> SlotLayout:
-    config, shapes = as_hugging_face(config), {}
-    for index in range(config.num_layers):
-        for role, matrix in layer_tensors(config, index).by_role.items():
-            parts = matrix.parts
-            shapes[index, role] = parts[0].shape[1], tuple(part.shape[0] for part in parts)
+    parts_of = {key: matrix.parts for key, matrix in matrices_by_key(as_hugging_face(config))}
+    shapes = {key: (parts[0].shape[1], tuple(part.shape[0] for part in parts)) for key, parts in parts_of.items()}
     matrices, down = {}, 0
     up = sum(width * len(heights) for width, heights in shapes.values())
     for key, (width, heights) in shapes.items():

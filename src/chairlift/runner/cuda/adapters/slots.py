@@ -13,7 +13,7 @@ from torch import Tensor
 
 from chairlift.core.plan import AdapterSlot
 from chairlift.models.spec import ModelConfig
-from chairlift.runner.adapters.low_rank import MatrixKey
+from chairlift.models.tensors import MatrixKey
 from chairlift.runner.adapters.store import AdapterStore
 from chairlift.runner.cuda.adapters.kernels import TURNS, gated_up_kernel, low_kernel, up_kernel
 from chairlift.runner.cuda.adapters.layout import (

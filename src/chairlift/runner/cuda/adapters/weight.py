@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from chairlift.runner.adapters.low_rank import MatrixKey
+from chairlift.models.tensors import MatrixKey
 from chairlift.runner.adapters.model import AdaptedWeight, with_weights
 from chairlift.runner.cuda.adapters.slots import CudaSlots
 from chairlift.runner.cuda.ops import CudaWeight

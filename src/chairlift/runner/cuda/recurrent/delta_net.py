@@ -75,32 +75,23 @@ def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tabl
     )  # fmt: skip
     tiles_kernel[(num_units, spec.num_heads)](
         rates, *memories, tables, spans, units, mixer.decay, mixer.bias, heads, factors, sums, inverses, scores,
-        tables.stride(0), EPS, spec.key_dim**-0.5, SIZE=size_of_page, IS_WIDE=is_wide,
+        tables.stride(0), EPS, spec.key_dim**-0.5, NEIGHBOURS=spec.num_neighbours, SIZE=size_of_page, IS_WIDE=is_wide,
         num_warps=4 if is_wide else _TILE_WARPS, **shape,
     )  # fmt: skip
-    walked = (
-        heads,
-        factors,
-        sums,
-        inverses,
-        scores,
-        first.view(torch.float32),
-        second.view(torch.float32),
-        tables,
-        spans,
-    )
+    wide_memories = first.view(torch.float32), second.view(torch.float32)
+    walked = heads, factors, sums, inverses, scores, *wide_memories, tables, spans, writes, out, tables.stride(0)
     if is_single and kind is torch.bfloat16 and _streams(spec):
         from chairlift.runner.cuda.recurrent.stream_kernel import stream_kernel
 
         of_program = 16 * _STREAM_WARPS  # values
         stream_kernel[(spec.value_dim // of_program, spec.num_heads, len(spans))](
-            *walked, writes, out, tables.stride(0), *to_write[1:], spec.num_key_heads, spec.num_heads, spec.key_dim,
+            *walked, *to_write[1:], spec.num_key_heads, spec.num_heads, spec.num_neighbours, spec.key_dim,
             spec.value_dim, of_program, _PIECE, size, page // 4, num_tile_pages, shape["HALF_PAGES"], _STREAM_WARPS,
             num_warps=_STREAM_WARPS, maxnreg=_STREAM_REGISTERS, enable_fp_fusion=False, launch_pdl=len(spans) <= _FEW,
         )  # fmt: skip
     else:
         walk_kernel[(triton.cdiv(spec.value_dim, width), spec.num_heads, len(spans))](
-            *walked, writes, out, tables.stride(0), *to_write[1:], SLICE=min(width, spec.value_dim), SIZE=page // 4,
+            *walked, *to_write[1:], SLICE=min(width, spec.value_dim), SIZE=page // 4, NEIGHBOURS=spec.num_neighbours,
             IS_WIDE=is_wide, num_warps=_WARPS, num_stages=2, **shape,
         )  # fmt: skip
     finish_kernel[(num_units, spec.num_heads)](

@@ -19,8 +19,8 @@ _SPAN = gl.constexpr(7)  # as `pages.py` has it
 def stream_kernel(
     heads, factors, sums, inverses, scores, first, second, tables, spans, writes, out, table_width, writes_width,
     pages_of_write,
-    KEY_HEADS: gl.constexpr, HEADS: gl.constexpr, KEY: gl.constexpr, VALUE: gl.constexpr, SLICE: gl.constexpr,
-    PIECE: gl.constexpr, C: gl.constexpr, SIZE: gl.constexpr, TILE_PAGES: gl.constexpr, HALF_PAGES: gl.constexpr,
+    KEY_HEADS: gl.constexpr, HEADS: gl.constexpr, NEIGHBOURS: gl.constexpr, KEY: gl.constexpr, VALUE: gl.constexpr,
+    SLICE: gl.constexpr, PIECE: gl.constexpr, C: gl.constexpr, SIZE: gl.constexpr, TILE_PAGES: gl.constexpr, HALF_PAGES: gl.constexpr,
     WARPS: gl.constexpr,
 ):  # fmt: skip
     """SIZE: float32 numbers of a page in each tensor; `first` and `second` are those tensors as float32. SLICE: 16
@@ -47,7 +47,7 @@ def stream_kernel(
     first_write = gl.load(spans + span * _SPAN + 5)
     num_writes = first_write + gl.load(spans + span * _SPAN + 6)
     tile = start // C
-    key_head = head // (HEADS // KEY_HEADS)
+    key_head = head // NEIGHBOURS % KEY_HEADS
     low = gl.program_id(0) * SLICE
     # As in `walk_kernel`, the state is read while other kernels run.
     before = own + tile % 2 * HALF_PAGES

@@ -13,6 +13,7 @@ from chairlift.models.files.gguf.header import GgufHeader, TensorInfo, read_head
 from chairlift.models.files.gguf.model import load_gguf
 from chairlift.models.mixers.attention import AttentionSpec, RopeScaling, Rotation
 from chairlift.models.spec import ModelConfig
+from chairlift.models.tensors import num_parameters
 
 LLAMA: dict[str, Any] = {
     "general.architecture": "llama",
@@ -104,6 +105,45 @@ def test_dtype_is_what_most_matrices_are_stored_in(kind: int, dtype: str) -> Non
 def test_linear_scaling_is_read() -> None:
     scaled = header({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0})
     assert scaling_of(load_gguf(scaled)) == RopeScaling(kind="linear", factor=4.0)
+
+
+def hybrid(architecture: str, hidden: int, heads: int, **more: Any) -> GgufHeader:
+    """With the sizes of Qwen3.6 and 3.8, as the converter writes them."""
+    sizes = {
+        "context_length": 262144, "embedding_length": hidden, "attention.head_count": heads,
+        "attention.key_length": 256, "attention.value_length": 256, "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.freq_base": 1e7, "rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0],
+        "ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 16, "full_attention_interval": 4,
+        "nextn_predict_layers": 1, **more,
+    }  # fmt: skip
+    metadata = {f"{architecture}.{key}": value for key, value in sizes.items()}
+    tensors = {name: TensorInfo((hidden, 248320), 8, 0, None) for name in ("token_embd.weight", "output.weight")}
+    return GgufHeader(Path("m.gguf"), 3, 32, {"general.architecture": architecture, **metadata}, tensors)
+
+
+def test_hybrids_of_published_sizes_have_their_numbers_of_parameters() -> None:
+    dense = {"block_count": 65, "attention.head_count_kv": 4, "feed_forward_length": 17408}
+    dense |= {"ssm.time_step_rank": 48, "ssm.inner_size": 48 * 128}
+    sparse = {"block_count": 41, "attention.head_count_kv": 2, "ssm.time_step_rank": 32, "ssm.inner_size": 32 * 128}
+    sparse |= {"expert_count": 256, "expert_used_count": 8}
+    sparse |= {"expert_feed_forward_length": 512, "expert_shared_feed_forward_length": 512}
+    found = [load_gguf(hybrid("qwen35", 5120, 24, **dense)), load_gguf(hybrid("qwen35moe", 2048, 16, **sparse))]
+    assert [num_parameters(config) for config in found] == [26_895_998_464, 34_660_610_688]
+    assert all(config.warnings == () for config in found)
+
+
+@pytest.mark.parametrize(("key", "value"), [("attn_logit_softcapping", 30.0), ("attention.causal", False)])
+def test_a_key_that_changes_numbers_and_is_not_read_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(InvalidConfig, match=f"m.gguf: llama: {key} is not supported in LlamaForCausalLM, got {value}"):
+        load_gguf(header({f"llama.{key}": value}))
+
+
+def test_neutral_values_are_read_over_and_unknown_keys_are_named() -> None:
+    plain = load_gguf(header({"llama.attn_logit_softcapping": 0.0, "llama.vocab_size": 100}))
+    assert plain.warnings == ()
+    unknown = load_gguf(header({"llama.new_arithmetic": 3, "llama.swin_norm": True})).warnings
+    expected = "m.gguf: llama: ignored keys that are not known for LlamaForCausalLM: new_arithmetic, swin_norm"
+    assert unknown == (expected,)
 
 
 def test_sampling_suggestions_in_the_file_are_used() -> None:

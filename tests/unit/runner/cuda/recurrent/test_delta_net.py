@@ -2,6 +2,7 @@
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,13 +22,16 @@ pytestmark = [
 ]
 
 SPEC = DeltaNetSpec(num_key_heads=1, num_heads=2, key_dim=16, value_dim=16, num_taps=4)
-SHORT, WIDE = (Layer(SPEC, (2, C, 8), dtype, torch.device("cpu")) for dtype in (torch.bfloat16, torch.float32))
+SHORT = Layer(SPEC, (2, C, 8), torch.bfloat16, torch.device("cpu"))
 
 
-def test_a_text_as_the_mixer_in_torchs_operations_has_it() -> None:
-    text = WIDE.text(40, 3)
-    expected = WIDE.expected(text)
-    assert (WIDE.whole(text) - expected).norm() < 1e-5 * expected.norm()
+@pytest.mark.parametrize("is_tiled", [False, True])
+def test_a_text_as_the_mixer_in_torchs_operations_has_it(is_tiled: bool) -> None:
+    spec = replace(SPEC, num_key_heads=2, num_heads=4, is_tiled=is_tiled)
+    layer = Layer(spec, (2, C, 8), torch.float32, torch.device("cpu"))
+    text = layer.text(40, 3)
+    expected = layer.expected(text)
+    assert (layer.whole(text) - expected).norm() < 1e-5 * expected.norm()
 
 
 def test_a_text_in_pieces_has_the_bits_of_the_whole() -> None:
