@@ -11,9 +11,6 @@ enum {
 
 enum { SILU, GELU_TANH, CLAMPED, GELU_ERF }; /* as in native/ops.py */
 
-/* Values of a head, up to a whole number of the widest registers. */
-#define ATTEND_PADDED(head_dim) (((head_dim) + 15) / 16 * 16)
-
 typedef struct {
     const void *x;
     const float *gain, *bias;
@@ -39,91 +36,8 @@ typedef struct {
     float eps;
 } rotate_job;
 
-#if defined(__x86_64__)
-
-#define TARGET AVX512
-#define NAME(x) x##_avx512_bf16
-#define ELEMENT uint16_t
-#define LOAD from_bf16
-#define STORE to_bf16
-#define LANES 16
-#define FMA FMA_AVX512
-#define HAS_FMA 1
-#include "rows.inc"
-
-#define TARGET AVX512
-#define NAME(x) x##_avx512_float
-#define ELEMENT float
-#define LOAD from_float
-#define STORE from_float
-#define LANES 16
-#define FMA FMA_AVX512
-#define HAS_FMA 1
-#include "rows.inc"
-
-#define TARGET AVX2
-#define NAME(x) x##_avx2_bf16
-#define ELEMENT uint16_t
-#define LOAD from_bf16
-#define STORE to_bf16
-#define LANES 8
-#define FMA FMA_AVX2
-#define HAS_FMA 1
-#include "rows.inc"
-
-#define TARGET AVX2
-#define NAME(x) x##_avx2_float
-#define ELEMENT float
-#define LOAD from_float
-#define STORE from_float
-#define LANES 8
-#define FMA FMA_AVX2
-#define HAS_FMA 1
-#include "rows.inc"
-
-#define TARGET BASELINE
-#define NAME(x) x##_baseline_bf16
-#define ELEMENT uint16_t
-#define LOAD from_bf16
-#define STORE to_bf16
-#define LANES 4
-#define FMA FMA_BASELINE
-#define HAS_FMA 0
-#include "rows.inc"
-
-#define TARGET BASELINE
-#define NAME(x) x##_baseline_float
-#define ELEMENT float
-#define LOAD from_float
-#define STORE from_float
-#define LANES 4
-#define FMA FMA_BASELINE
-#define HAS_FMA 0
-#include "rows.inc"
-
-#else
-
-#define TARGET NEON
-#define NAME(x) x##_neon_bf16
-#define ELEMENT uint16_t
-#define LOAD from_bf16
-#define STORE to_bf16
-#define LANES 4
-#define FMA FMA_NEON
-#define HAS_FMA 1
-#include "rows.inc"
-
-#define TARGET NEON
-#define NAME(x) x##_neon_float
-#define ELEMENT float
-#define LOAD from_float
-#define STORE from_float
-#define LANES 4
-#define FMA FMA_NEON
-#define HAS_FMA 1
-#include "rows.inc"
-
-#endif
+#define KERNELS "rows.inc"
+#include "sets.inc"
 
 /* Rows per chunk that give each thread enough to do. */
 static int share(int rows, int64_t row_items) {
