@@ -36,6 +36,7 @@ class SectionOrder(NamedTuple):
     num_groups: int
     sizes: tuple[int, ...]  # rows of a group in each section
     first: HeadOrder | None = None  # of the first section
+    before: int = 0  # rows before all groups, which are in order
 
 
 Order = HeadOrder | SectionOrder
@@ -51,6 +52,7 @@ class Part(NamedTuple):
     # Of experts that are in one tensor:
     is_transposed: bool = False  # each expert's columns are stored as rows
     is_alternating: bool = False  # a row of the gate, then one of the up projection, and so on
+    columns: Order | None = None  # as `order`, of columns
 
     @property
     def num_weights(self) -> int:

@@ -123,6 +123,16 @@ class Names:
     after_experts: str = "post_feedforward_layernorm_2"
     after_shared: str = "post_feedforward_layernorm_1"
     scalar: str = "layer_scalar"  # whole
+    # Of gated delta nets; one name: rows are stored by key head.
+    delta_inputs: tuple[str, ...] = ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z")
+    delta_rates: tuple[str, ...] = ("linear_attn.in_proj_b", "linear_attn.in_proj_a")
+    delta_output: str = "linear_attn.out_proj"
+    delta_norm: str = "linear_attn.norm"
+    delta_taps: str = "linear_attn.conv1d.weight"  # whole, as the next two
+    delta_decay: str = "linear_attn.A_log"
+    delta_bias: str = "linear_attn.dt_bias"
+    has_log_decay: bool = True  # that tensor holds the logarithm of minus the decay
+    has_tiled_heads: bool = False  # value heads are stored as those of `DeltaNetSpec.is_tiled`
     # Of what each token brings to each layer.
     token_table: str = "model.embed_tokens_per_layer"
     token_projection: str = "model.per_layer_model_projection"

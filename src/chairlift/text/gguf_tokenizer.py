@@ -1,7 +1,8 @@
 """Builds the tokenizer in the metadata of a GGUF file.
 
-Two kinds are known: "gpt2" (byte-level BPE with a list of merges; `tokenizer.ggml.pre` names the cut into words) and
-"llama" (SentencePiece BPE). Any other kind or cut is refused by name: a guess would give wrong tokens.
+Three kinds are known: "gpt2" (byte-level BPE with a list of merges; `tokenizer.ggml.pre` names the cut into words),
+"llama" (SentencePiece BPE) and "gemma4" (its pieces with a list of merges). Any other kind or cut is refused by name: a
+guess would give wrong tokens.
 """
 
 from collections.abc import Mapping
@@ -13,11 +14,13 @@ from tokenizers.models import BPE
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.text.sentencepiece_model import PieceModel
-from chairlift.text.spm import add_typed_tokens, build_spm
+from chairlift.text.spm import add_typed_tokens, build_spm, escape_spaces
 from chairlift.text.tokenizer import Tokenizer
 
 _ENDINGS, _BEFORE, _SPACES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"[^\r\n\p{L}\p{N}]?", r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = _ENDINGS + "|" + _BEFORE + r"\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*" + _SPACES
+# Marks belong to words, as in scripts that write vowels so.
+_WORDS_WITH_MARKS = _ENDINGS + "|" + _BEFORE + r"[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + _SPACES
 _LARGE, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 # A word ends where a capital follows a small letter, and has its ending.
 _WORDS_BY_CASE = (
@@ -26,8 +29,10 @@ _WORDS_BY_CASE = (
 )  # fmt: skip
 # As `tokenizer.ggml.pre` names them.
 _REGEXES = {
-    "llama-bpe": _WORDS % "{1,3}", "glm4": _WORDS % "{1,3}", "qwen2": _WORDS % "", "gpt-4o": _WORDS_BY_CASE,
+    "llama-bpe": _WORDS % "{1,3}", "glm4": _WORDS % "{1,3}", "qwen2": _WORDS % "", "qwen35": _WORDS_WITH_MARKS,
+    "gpt-4o": _WORDS_BY_CASE,
 }  # fmt: skip
+_COMPOSED = ("qwen2", "qwen35")  # their texts are normalised before
 _NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 
 
@@ -47,8 +52,10 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
         has_prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
         core = build_spm(PieceModel(pieces=tokens, scores=scores, types=types, adds_prefix_space=has_prefix))
         adds_bos = True
+    elif kind == "gemma4":
+        core, adds_bos = _spaced(metadata, tokens, types), True
     else:
-        raise InvalidConfig(f"GGUF tokenizer model {kind!r} is not supported; only gpt2 and llama are")
+        raise InvalidConfig(f"GGUF tokenizer model {kind!r} is not supported; only gpt2, llama and gemma4 are")
     ids = {name: _token_id(metadata, name, len(tokens)) for name in (*_NAMES, "eot")}
     return Tokenizer(
         core,
@@ -67,24 +74,38 @@ def gguf_chat_template(metadata: Mapping[str, Any]) -> str | None:
 
 
 def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> CoreTokenizer:
+    pre = metadata.get("tokenizer.ggml.pre", "default")
+    cut = _cut(pre)
+    core = _merging(metadata, tokens, ignore_merges=pre == "llama-bpe")
+    core.pre_tokenizer = cut
+    if pre in _COMPOSED:
+        core.normalizer = normalizers.NFC()
+    core.decoder = decoders.ByteLevel()
+    add_typed_tokens(core, tokens, types)
+    return core
+
+
+def _spaced(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> CoreTokenizer:
+    """Merges run over a whole text, whose spaces are characters as others; bytes stand for what has no token."""
+    unknown = _token_id(metadata, "unknown", len(tokens))
+    name = None if unknown is None else tokens[unknown]
+    core = _merging(metadata, tokens, unk_token=name, fuse_unk=True, byte_fallback=True)
+    escape_spaces(core)
+    add_typed_tokens(core, tokens, types)
+    return core
+
+
+def _merging(metadata: Mapping[str, Any], tokens: list[str], **how: Any) -> CoreTokenizer:
     vocab = {token: token_id for token_id, token in enumerate(tokens)}
     if len(vocab) != len(tokens):
         raise InvalidConfig("the GGUF file lists a token twice")
     merges = [tuple(merge.split(" ", 1)) for merge in _array(metadata, "merges", str)]
     if any(len(merge) != 2 for merge in merges):
         raise InvalidConfig("the GGUF file has a merge that is not of two tokens")
-    pre = metadata.get("tokenizer.ggml.pre", "default")
-    cut = _cut(pre)
     try:
-        core = CoreTokenizer(BPE(vocab=vocab, merges=merges, ignore_merges=pre == "llama-bpe"))
+        return CoreTokenizer(BPE(vocab=vocab, merges=merges, **how))
     except Exception as error:  # the library raises the bare class
         raise InvalidConfig(f"the GGUF file's tokenizer cannot be built: {error}") from error
-    core.pre_tokenizer = cut
-    if pre == "qwen2":
-        core.normalizer = normalizers.NFC()
-    core.decoder = decoders.ByteLevel()
-    add_typed_tokens(core, tokens, types)
-    return core
 
 
 def _cut(pre: object) -> pre_tokenizers.PreTokenizer:

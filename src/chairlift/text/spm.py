@@ -25,16 +25,18 @@ def build_spm(model: PieceModel) -> Tokenizer:
         raise InvalidConfig("the SentencePiece vocabulary has neither an unknown token nor byte tokens")
     bpe = BPE(vocab=vocab, merges=_merges(model), unk_token=unknown, fuse_unk=True, byte_fallback=has_bytes)
     tokenizer = Tokenizer(bpe)
-    escape = normalizers.Replace(" ", _SPACE)
-    prefix = [normalizers.Prepend(_SPACE)] if model.adds_prefix_space else []
-    tokenizer.normalizer = normalizers.Sequence([*prefix, escape])
-    strip = [decoders.Strip(" ", 1, 0)] if model.adds_prefix_space else []
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
-    )
+    escape_spaces(tokenizer, model.adds_prefix_space)
     # A piece with an escaped space is matched after escaping, by the merges.
     add_typed_tokens(tokenizer, model.pieces, model.types, without=_SPACE)
     return tokenizer
+
+
+def escape_spaces(core: Tokenizer, adds_prefix_space: bool = False) -> None:
+    """Spaces become characters of words, and back."""
+    prefix = [normalizers.Prepend(_SPACE)] if adds_prefix_space else []
+    core.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", _SPACE)])
+    strip = [decoders.Strip(" ", 1, 0)] if adds_prefix_space else []
+    core.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
 
 
 def add_typed_tokens(core: Tokenizer, tokens: list[str], types: list[int], without: str | None = None) -> None:

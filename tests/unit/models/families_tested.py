@@ -19,7 +19,15 @@ from unit.runner.fallback import families, test_twins
 from unit.runner.mixers import test_hybrids
 from unit.runner.ranks import test_spread
 from unit.runner.twins import ALL as TWINS
-from unit.runner.weights import test_ckpt, test_gguf, test_gguf_families, test_gguf_gemma, test_gguf_mixtures
+from unit.runner.weights import (
+    test_ckpt,
+    test_gguf,
+    test_gguf_families,
+    test_gguf_gemma,
+    test_gguf_gemma4,
+    test_gguf_hybrids,
+    test_gguf_mixtures,
+)
 
 PATH = Path(__file__).parents[3] / "src/chairlift/models/families/tested.py"
 # By what is shown: tests whose parameter `family` names twins.
@@ -32,6 +40,8 @@ _BY_TWIN: dict[str, tuple[Callable[..., None], ...]] = {
         test_gguf.test_a_twin_written_as_gguf_is_the_same_model,
         test_gguf_families.test_a_file_of_each_family_is_the_model_of_transformers,
         test_gguf_gemma.test_a_gemma_written_as_gguf_is_the_same_model,
+        test_gguf_gemma4.test_a_gemma_4_written_as_gguf_is_the_same_model,
+        test_gguf_hybrids.test_a_hybrid_written_as_gguf_is_the_same_model,
         test_gguf_mixtures.test_a_mixture_written_as_gguf_is_the_same_model,
     ),
     "ckpt": (test_ckpt.test_logits_are_those_of_the_same_weights_in_safetensors,),

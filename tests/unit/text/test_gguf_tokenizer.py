@@ -2,6 +2,8 @@ import json
 from typing import Any
 
 import pytest
+from tokenizers import pre_tokenizers
+from transformers import GemmaTokenizer
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.models.source import Source, embedded_path
@@ -52,6 +54,7 @@ def digits(pre: str) -> list[str]:
         ("default", ["12345"]),
         ("smollm", ["1", "2", "3", "4", "5"]),
         ("qwen2", ["1", "2", "3", "4", "5"]),
+        ("qwen35", ["1", "2", "3", "4", "5"]),
         ("llama-bpe", ["123", "4", "5"]),
         ("glm4", ["123", "4", "5"]),
         ("gpt-4o", ["123", "4", "5"]),
@@ -66,6 +69,32 @@ def test_words_are_cut_at_capitals_and_keep_their_endings_as_the_pre_tokenizer_s
     tokens = ["<|a|>", "<|b|>", *"aBs'", "'s", "aB", "Ba", "Ba's"]
     changes = {"tokens": tokens, "merges": ["' s", "a B", "B a", "Ba 's"], "token_type": [3, 3] + [1] * 8}
     assert pieces(gguf_tokenizer(metadata(pre, **changes)), "aBa's") == cut
+
+
+@pytest.mark.parametrize(("pre", "cut"), [("qwen2", ["\u0915", "\u093f"]), ("qwen35", ["\u0915\u093f"])])
+def test_marks_belong_to_words_where_the_pre_tokenizer_says_so(pre: str, cut: list[str]) -> None:
+    spelled = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
+    letter, mark = (spelled(each)[0][0] for each in "\u0915\u093f")
+    tokens = ["<|a|>", "<|b|>", *sorted({*letter, *mark}), letter[:2], letter, mark, letter + mark]  # two bytes alike
+    merges = [" ".join(letter[:2]), *(f"{each[:2]} {each[2]}" for each in (letter, mark)), f"{letter} {mark}"]
+    changes = {"tokens": tokens, "merges": merges, "token_type": [3, 3] + [1] * (len(tokens) - 2)}
+    assert pieces(gguf_tokenizer(metadata(pre, **changes)), "\u0915\u093f") == cut
+
+
+def test_pieces_of_gemma_4_are_those_of_transformers() -> None:
+    words = ["<pad>", "<eos>", "<bos>", "<unk>", "<|channel>", "\n", "\u2581", "a", "b", "ab", "\u2581ab", "\n\n"]
+    tokens = words + [f"<0x{byte:02X}>" for byte in range(256)]
+    merges = ["a b", "\u2581 ab", "\n \n"]
+    types = [3, 3, 3, 3, 4] + [1] * (len(words) - 5) + [6] * 256
+    ids = {"bos_token_id": 2, "eos_token_id": 1, "unknown_token_id": 3, "add_bos_token": True}
+    ours = gguf_tokenizer(metadata(model="gemma4", tokens=tokens, merges=merges, token_type=types, **ids))
+    vocab = {token: token_id for token_id, token in enumerate(tokens)}
+    theirs = GemmaTokenizer(vocab=vocab, merges=[tuple(merge.split(" ")) for merge in merges])
+    theirs.add_tokens(["<|channel>"])
+    text = "ab ab\n\n a  b\u00e9<|channel>ab"
+    found = ours.encode(text, add_special=False)
+    assert found == theirs.encode(text, add_special_tokens=False)
+    assert (ours.decode(found), ours.encode("a")[0]) == (text, 2)
 
 
 def test_control_tokens_are_special_and_user_defined_ones_are_whole_but_shown() -> None:

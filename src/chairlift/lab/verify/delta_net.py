@@ -19,7 +19,9 @@ def delta_net_of(
     """[T, E] -> [T, E]. norm: of each head."""
     inputs, rates = (linear(tensors.matrices[role], read) for role in ("inputs", "rates"))
     output, taps = linear(tensors.output, read), read(tensors.further["taps"])[:, 0]  # [channels, taps]
-    rate, bias = read(tensors.further["decay"]).exp(), read(tensors.further["bias"])
+    further = tensors.further
+    rate = read(further["log_decay"]).exp() if "log_decay" in further else -read(further["decay"])
+    bias = read(further["bias"])
 
     def through(x: Tensor) -> Tensor:
         channels, gates = torch.split(inputs(x), [spec.num_channels, spec.num_outputs], dim=1)
@@ -33,7 +35,8 @@ def delta_net_of(
         q, k, v = torch.split(mixed, [width, width, spec.num_outputs], dim=1)
         outs = []
         for head in range(spec.num_heads):
-            shared = head * spec.num_key_heads // spec.num_heads
+            sharing = spec.num_heads // spec.num_key_heads
+            shared = head % spec.num_key_heads if spec.is_tiled else head // sharing
             own = slice(shared * spec.key_dim, (shared + 1) * spec.key_dim)
             values = v[:, head * spec.value_dim : (head + 1) * spec.value_dim]
             outs.append(norm(_head(_unit(q[:, own]), _unit(k[:, own]), values, betas[:, head], fading[:, head])))

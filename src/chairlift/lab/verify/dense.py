@@ -23,7 +23,7 @@ from chairlift.models.mixers.latent import LatentSpec
 from chairlift.models.parts import Part
 from chairlift.models.spec import LayerSpec, ModelConfig
 from chairlift.models.tensors import LayerTensors, TokenTensors, end_tensors, layer_tensors
-from chairlift.runner.weights.source import TensorSource, in_order
+from chairlift.runner.weights.source import TensorSource, arranged
 from chairlift.telemetry.logit_files import Logits
 
 _OF_HEADS = ("q_norm", "k_norm")
@@ -39,7 +39,7 @@ def logits_of(
     wide = torch.float64 if rounded is torch.float64 else torch.float32
 
     def read(part: Part) -> Tensor:
-        tensor = in_order(tensors.read(part.name, part.shape), part.order)
+        tensor = arranged(tensors.read(part.name, part.shape), part)
         return tensor.to(device).to(rounded).to(wide, copy=True)  # valid until the next read
 
     with torch.inference_mode():

@@ -42,6 +42,7 @@ class Place(NamedTuple):
     first: int  # row
     shape: tuple[int, ...]  # [out, in]
     order: Order | None = None  # of the rows of B, as of the stored matrix; None: they are in order
+    columns: Order | None = None  # of the columns of A, the same
 
 
 class LowRankPart(NamedTuple):
@@ -103,7 +104,9 @@ def _places(config: ModelConfig) -> dict[str, Place]:
         for role, matrix in layer_tensors(config, index).by_role.items():
             first = 0
             for part in matrix.parts:
-                places[part.name.removesuffix(".weight")] = Place(index, role, first, part.shape, part.order)
+                places[part.name.removesuffix(".weight")] = Place(
+                    index, role, first, part.shape, part.order, part.columns
+                )
                 first += part.shape[0]
     return places
 

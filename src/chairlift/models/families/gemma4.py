@@ -6,14 +6,23 @@ their experts beside the feed-forward, with norms of their own.
 """
 
 from dataclasses import replace
+from functools import partial
 
 from chairlift.config.fields import Fields
-from chairlift.models.families.family import Family
-from chairlift.models.families.reading import all_but_last, read_attention, read_model, require, with_windows
+from chairlift.models.families.family import Family, Metadata
+from chairlift.models.families.mixtures.experts import read_experts
+from chairlift.models.families.reading import (
+    all_but_last,
+    read_attention,
+    read_model,
+    require,
+    with_pattern,
+    with_windows,
+)
 from chairlift.models.families.reading import num_layers as count_layers
 from chairlift.models.families.rope import Turning, read_rotations
 from chairlift.models.mixers.attention import AttentionSpec, Rotation
-from chairlift.models.spec import HF_NAMES, ExpertsSpec, FeedForwardSpec, LayerSpec, ModelConfig
+from chairlift.models.spec import HF_NAMES, FeedForwardSpec, LayerSpec, ModelConfig
 
 _NAMES = replace(
     HF_NAMES,
@@ -78,21 +87,20 @@ def _attentions(config: Fields, window: int) -> tuple[AttentionSpec, ...]:
         own, num_kv_heads=kv_heads, head_dim=dim, rotation=full,
         has_keys_as_values=config.flag("attention_k_eq_v", False),
     )  # fmt: skip
-    first_shared = _first_shared(config, count)
-    specs = tuple(each if each.window else wide for each in windowed)
-    if missing := {each.window for each in specs} - {each.window for each in specs[:first_shared]}:
-        raise config.bad("num_kv_shared_layers", f"must leave a layer with window {missing.pop()} keys of its own")
-    return (*specs[:first_shared], *map(_sharing, specs[first_shared:]))
+    return _shared(config, "num_kv_shared_layers", tuple(each if each.window else wide for each in windowed))
+
+
+def _shared(config: Fields, key: str, specs: tuple[AttentionSpec, ...]) -> tuple[AttentionSpec, ...]:
+    """The last of them, as many as the key says, attend to keys and values of others."""
+    count = config.size(key, most=len(specs) - 1) if config.get(key) else 0
+    own, last = specs[: len(specs) - count], specs[len(specs) - count :]
+    if missing := {each.window for each in specs} - {each.window for each in own}:
+        raise config.bad(key, f"must leave a layer with window {missing.pop()} keys of its own")
+    return (*own, *map(_sharing, last))
 
 
 def _sharing(spec: AttentionSpec) -> AttentionSpec:
     return replace(spec, has_own_rows=False, has_value_norm=False, has_keys_as_values=False)
-
-
-def _first_shared(config: Fields, count: int) -> int:
-    """Layers before those that attend to keys and values of others."""
-    shared = config.size("num_kv_shared_layers", most=count - 1) if config.get("num_kv_shared_layers") else 0
-    return count - shared
 
 
 def _wide(config: Fields, count: int) -> tuple[int, int]:
@@ -135,15 +143,84 @@ def _layer(config: Fields, layer: LayerSpec) -> LayerSpec:
 
 
 def _with_experts(config: Fields, plain: FeedForwardSpec) -> FeedForwardSpec:
-    count = config.size("num_experts")
-    experts = ExpertsSpec(
-        count=count, num_chosen=config.size("top_k_experts", most=count), is_normalised=True, shared_width=plain.width,
-        has_factors=True, has_norms=True,
-    )  # fmt: skip
-    return replace(plain, width=config.size("moe_intermediate_size"), experts=experts)
+    return _beside(plain, config, "num_experts", "top_k_experts", "moe_intermediate_size")
 
 
-GEMMA4 = Family(architecture="Gemma4ForCausalLM", model_type="gemma4_text", read=_gemma4, names=_NAMES)
-GEMMA4_UNIFIED = Family(
-    architecture="Gemma4UnifiedForCausalLM", model_type="gemma4_unified_text", read=_unified, names=_NAMES
-)
+def _beside(plain: FeedForwardSpec, config: Fields, count: str, chosen: str, width: str) -> FeedForwardSpec:
+    """With experts beside it; the others are keys."""
+    experts = read_experts(
+        config, (count,), chosen, is_normalised=True, shared_width=plain.width, has_factors=True, has_norms=True
+    )
+    return replace(plain, width=config.size(width), experts=experts)
+
+
+def _from_gguf(metadata: Metadata, config: ModelConfig) -> ModelConfig:
+    """One architecture of files is of all sizes."""
+    count, names = config.num_layers, config.names
+    mixers, widths = _gguf_attentions(metadata, config), _each(metadata, "feed_forward_length", count)
+    layers = []
+    for index, layer in enumerate(config.layers):
+        has_scalar = f"{names.layer.format(index)}{names.scalar}" in metadata.tensors
+        feed_forward = _gguf_feed_forward(metadata, widths[index])
+        layers.append(
+            replace(layer, mixer=mixers[index], feed_forward=feed_forward, has_norm_after=True, has_scalar=has_scalar)
+        )
+    return replace(
+        config,
+        layers=tuple(layers),
+        embedding_factor=config.hidden_size**0.5,
+        token_width=int(metadata.number("embedding_length_per_layer_input", 0)),
+        logit_cap=metadata.number("final_logit_softcapping", 0.0),
+        names=replace(names, shared_gate_up=names.gate_up, shared_down=names.down),
+    )
+
+
+def _gguf_attentions(metadata: Metadata, config: ModelConfig) -> tuple[AttentionSpec, ...]:
+    plain, key = config.layers[0].attention, "attention.head_count_kv"
+    full = replace(plain, window=0, scale=1.0, has_qk_norm=True, has_value_norm=True)
+    model = with_pattern(metadata, config, _gguf_local(metadata, full), full, _PATTERN)
+    specs, counts = [], _each(metadata, key, config.num_layers)
+    for index, (layer, num_kv_heads) in enumerate(zip(model.layers, counts, strict=True)):
+        if plain.num_heads % num_kv_heads:
+            raise metadata.bad(key, f"must divide attention.head_count {plain.num_heads}")
+        has_values = layer.attention.window or f"blk.{index}.attn_v.weight" in metadata.tensors
+        specs.append(replace(layer.attention, num_kv_heads=num_kv_heads, has_keys_as_values=not has_values))
+    return _shared(metadata, "attention.shared_kv_layers", tuple(specs))
+
+
+def _gguf_local(metadata: Metadata, full: AttentionSpec) -> AttentionSpec:
+    """Of layers with a window."""
+    dim = metadata.size("attention.key_length_swa")
+    for key in ("attention.value_length_swa", "rope.dimension_count_swa"):
+        if metadata.size(key, dim) != dim:
+            raise metadata.bad(key, f"must equal attention.key_length_swa {dim}")
+    rotation = Rotation(theta=metadata.positive("rope.freq_base_swa", _LOCAL_THETA))
+    window = metadata.size("attention.sliding_window", _WINDOW)
+    return replace(full, head_dim=dim, window=window, rotation=rotation)
+
+
+def _gguf_feed_forward(metadata: Metadata, width: int) -> FeedForwardSpec:
+    plain = FeedForwardSpec(width=width, activation="gelu_tanh")
+    if not metadata.number("expert_count", 0):
+        return plain
+    return _beside(plain, metadata, "expert_count", "expert_used_count", "expert_feed_forward_length")
+
+
+def _each(metadata: Metadata, key: str, count: int) -> list[int]:
+    """Of each layer, where one number may be meant for all."""
+    given = metadata.get(key)
+    if not isinstance(given, list):
+        return [metadata.size(key)] * count
+    if len(given) != count or any(type(each) is not int or each < 1 for each in given):
+        raise metadata.bad(key, f"must be a positive whole number, or one of each of the {count} layers")
+    return given
+
+
+_family = partial(Family, names=_NAMES)
+# Its GGUF files are those of both.
+GEMMA4 = _family(
+    architecture="Gemma4ForCausalLM", model_type="gemma4_text", read=_gemma4, gguf="gemma4", from_gguf=_from_gguf,
+    gguf_ends=("<turn|>", "<eos>", "<|tool_response>"),
+    gguf_by_layer=("attention.head_count_kv", "feed_forward_length"),
+)  # fmt: skip
+GEMMA4_UNIFIED = _family(architecture="Gemma4UnifiedForCausalLM", model_type="gemma4_unified_text", read=_unified)

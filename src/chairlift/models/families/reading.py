@@ -139,6 +139,15 @@ def with_pattern(
     return replace(model, layers=tuple(layers))
 
 
+def without_further(metadata: Fields, model: ModelConfig) -> ModelConfig:
+    """The model of a GGUF file without its last layers, which guess further tokens and are counted with the others."""
+    key = "nextn_predict_layers"
+    count = int(metadata.number(key, 0))
+    if count >= model.num_layers:
+        raise metadata.bad(key, f"must be below block_count {model.num_layers}")
+    return replace(model, layers=model.layers[: model.num_layers - count], num_further_layers=count)
+
+
 def read_sampling(
     given: Fields, key: str = "{}", temperature: str = "temperature", penalty: str = "repetition_penalty"
 ) -> SamplingDefaults:

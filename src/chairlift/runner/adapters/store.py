@@ -107,9 +107,9 @@ class StoredAdapter:
         self._bytes = torch.frombuffer(memory, dtype=torch.uint8)
 
     def part(self, part: LowRankPart) -> tuple[Tensor, Tensor]:
-        """A and B as they are stored, B's rows as the model has them and without the factor."""
-        down, up = map(self._tensor, part.tensors)
-        return down, in_order(up, part.place.order)
+        """A and B as they are stored, without the factor; A's columns and B's rows as the model has them."""
+        (down, up), place = map(self._tensor, part.tensors), part.place
+        return in_order(down.t(), place.columns).t(), in_order(up, place.order)
 
     def _tensor(self, name: str) -> Tensor:
         dtype, shape, first, end = self._tensors[name]

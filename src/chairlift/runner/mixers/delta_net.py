@@ -97,7 +97,9 @@ class DeltaNet:
 
     def _shared(self, heads: Tensor) -> Tensor:
         """[C, key heads, K] -> [H, C, K]"""
-        return heads.transpose(0, 1).repeat_interleave(self.spec.num_heads // self.spec.num_key_heads, 0)
+        spec, own = self.spec, heads.transpose(0, 1)
+        count = spec.num_heads // spec.num_key_heads
+        return own.repeat(count, 1, 1) if spec.is_tiled else own.repeat_interleave(count, 0)
 
 
 def _unit(x: Tensor) -> Tensor:

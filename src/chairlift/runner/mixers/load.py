@@ -69,10 +69,11 @@ def _attention(spec: AttentionSpec, tensors: MixerTensors, reads: Reads) -> Atte
 
 
 def _delta_net(spec: DeltaNetSpec, tensors: MixerTensors, reads: Reads) -> DeltaNet:
-    taps, decay, bias = (reads.tensor(tensors.further[role]) for role in ("taps", "decay", "bias"))
+    found = {role: reads.tensor(part) for role, part in tensors.further.items()}
+    decay = -found["log_decay"].exp() if "log_decay" in found else found["decay"]
     return DeltaNet(
-        spec, taps[:, 0].t().contiguous(), -decay.exp(), bias, Norm(reads.gain(tensors.norms["norm"]), reads.eps),
-        Tiles(spec.fixed, spec.num_outputs, reads.wide),
+        spec, found["taps"][:, 0].t().contiguous(), decay, found["bias"],
+        Norm(reads.gain(tensors.norms["norm"]), reads.eps), Tiles(spec.fixed, spec.num_outputs, reads.wide),
     )  # fmt: skip
 
 

@@ -14,7 +14,8 @@ typedef struct {
     const float *taps;         /* [num_taps][channels], the oldest first */
     const float *decay, *bias; /* [heads] */
     const float *gain;         /* [value_dim] */
-    int64_t key_heads, heads, key_dim, value_dim, num_taps, size; /* size: tokens of a tile */
+    int64_t key_heads, heads, neighbours; /* head h has key head h / neighbours % key_heads */
+    int64_t key_dim, value_dim, num_taps, size; /* size: tokens of a tile */
     int64_t num_pages, num_tile_pages;                            /* of a half, those of rows first */
     int64_t num_memories;
     struct {

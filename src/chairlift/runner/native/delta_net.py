@@ -19,8 +19,8 @@ def delta_net(library: CDLL, inputs: Tensor, rates: Tensor, mixer: DeltaNet, sta
     num_chunks, _, num_pages = tables.shape
     taken = [
         *(tensor.data_ptr() for tensor in (mixer.taps, mixer.decay, mixer.bias, mixer.norm.gain)),
-        spec.num_key_heads, spec.num_heads, spec.key_dim, spec.value_dim, spec.num_taps, state[0].shape[2],
-        num_pages, batch.num_tile_pages, len(state),
+        spec.num_key_heads, spec.num_heads, spec.num_neighbours, spec.key_dim, spec.value_dim, spec.num_taps,
+        state[0].shape[2], num_pages, batch.num_tile_pages, len(state),
     ]  # fmt: skip
     for memory in state:
         taken += memory.data_ptr(), memory.stride(0) * memory.itemsize

@@ -29,7 +29,7 @@ from chairlift.runner.model import Decoder, Layer, TokenBranch, TokenInputs
 from chairlift.runner.ops import ExpertNorms, Experts, MakeWeight, Norm, Ops, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.experts import ExpertReader
-from chairlift.runner.weights.source import Stored, TensorSource, in_order, kept
+from chairlift.runner.weights.source import Stored, TensorSource, arranged, kept
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
 # Rotary tables of some files, which the model computes from its configuration.
@@ -157,7 +157,7 @@ class Assembly:
         heights = [part.shape[0] for part in parts]
         stacked = torch.empty((sum(heights), *parts[0].shape[1:]), dtype=dtype or self.dtype, device=self.device)
         for part, rows in zip(parts, stacked.split(heights), strict=True):
-            self.transfer.copy(in_order(self.source.read(part.name, part.shape), part.order), rows)
+            self.transfer.copy(arranged(self.source.read(part.name, part.shape), part), rows)
         return stacked
 
     def gain(self, part: Part) -> Tensor:

@@ -73,7 +73,8 @@ class GgufTensors:
         if name not in self._stored:
             raise InvalidConfig(f"{self._path}: tensor {name} is missing from the weights")
         info = self._stored[name]
-        if info.shape[::-1] != shape:
+        # Converters leave dimensions of 1 out, or keep them.
+        if [n for n in info.shape[::-1] if n > 1] != [n for n in shape if n > 1]:
             found = list(info.shape[::-1])
             raise InvalidConfig(f"{self._path}: tensor {name} has shape {found}, the configuration says {list(shape)}")
         return info

@@ -23,6 +23,12 @@ def in_order(tensor: Tensor, order: Order | None) -> Tensor:
     return tensor if order is None else tensor[torch.from_numpy(places(order, len(tensor)))]
 
 
+def arranged(tensor: Tensor, part: Part) -> Tensor:
+    """A part's tensor with rows and columns as the model has them."""
+    rows = in_order(tensor, part.order)
+    return rows if part.columns is None else in_order(rows.t(), part.columns).t()
+
+
 def as_stored(tensor: Tensor, order: Order | None) -> Tensor:
     """The other way round."""
     return tensor if order is None else tensor[torch.from_numpy(np.argsort(places(order, len(tensor))))]
@@ -31,11 +37,11 @@ def as_stored(tensor: Tensor, order: Order | None) -> Tensor:
 def places(order: Order, num_rows: int) -> NDArray[np.int64]:
     """Where each row of such a tensor is stored."""
     if isinstance(order, SectionOrder):
-        rows = np.arange(num_rows).reshape(order.num_groups, -1)
+        rows = np.arange(order.before, num_rows).reshape(order.num_groups, -1)
         sections = [each.ravel() for each in np.split(rows, np.cumsum(order.sizes)[:-1], axis=1)]
         if order.first is not None:
             sections[0] = sections[0][places(order.first, len(sections[0]))]
-        return np.concatenate(sections)
+        return np.concatenate((np.arange(order.before), *sections))
     heads = np.arange(order.num_heads * order.head_dim).reshape(order.num_heads, order.head_dim)[:, order.rows]
     return np.concatenate((heads.ravel(), np.arange(heads.size, num_rows)))
 
@@ -129,5 +135,7 @@ def kept(source: object, parts: Sequence[Part], kinds: Collection[str]) -> list[
 
 
 def stored_part(source: object, part: Part) -> Stored | None:
+    if part.columns is not None:
+        return None
     stored = source.stored(part.name, part.shape) if isinstance(source, StoredSource) else None
     return stored and stored.in_order(part.order)

@@ -146,10 +146,10 @@ kept = {"TAPS": 4, "SIZE": 16384, "NARROW": 48 * 128 * 128 * 2, "RUN": 16}
 no_fusion = {"enable_fp_fusion": False}
 FLOATS |= {"bias"}
 check(convolve_kernel, no_fusion, **net, **kept, SHARE=128)
-check(tiles_kernel, {**no_fusion, "num_warps": 2}, **net, SIZE=16384, IS_WIDE=False)
+check(tiles_kernel, {**no_fusion, "num_warps": 2}, **net, NEIGHBOURS=3, SIZE=16384, IS_WIDE=False)
 check(finish_kernel, no_fusion, **net, **kept, SHARE=224)
 FLOATS |= {"first", "second"}
-check(walk_kernel, {**no_fusion, "num_stages": 2}, **net, SIZE=8192, SLICE=64, IS_WIDE=False)
+check(walk_kernel, {**no_fusion, "num_stages": 2}, **net, NEIGHBOURS=3, SIZE=8192, SLICE=64, IS_WIDE=False)
 FLOATS -= {"bias", "first", "second"}
 parts = {"FIRST": 4096, "SECOND": 1024, "THIRD": 1024}
 check(low_kernel, WIDTH=4096, PARTS=3, MAX_BLOCKS=4, STRETCH=1024, **dependent)

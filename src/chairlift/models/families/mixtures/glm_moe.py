@@ -5,7 +5,7 @@ from dataclasses import replace
 from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.models.families.family import Family
 from chairlift.models.families.mixtures.experts import read_experts, require_scores, with_experts, with_groups
-from chairlift.models.families.reading import num_layers, read_attention, read_model, require
+from chairlift.models.families.reading import num_layers, read_attention, read_model, require, without_further
 from chairlift.models.families.rope import Turning
 from chairlift.models.spec import ModelConfig
 
@@ -39,14 +39,8 @@ def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
         has_correction=True, shared_width=width * metadata.size("expert_shared_count", 1),
     )  # fmt: skip
     experts = with_groups(metadata, experts, "expert_group_count", "expert_group_used_count")
-    key = "nextn_predict_layers"  # counted with the others in files that have them
-    num_further = int(metadata.number(key, 0))
-    if num_further >= config.num_layers:
-        raise metadata.bad(key, f"must be below block_count {config.num_layers}")
-    model = replace(
-        config, layers=config.layers[: config.num_layers - num_further], num_further_layers=num_further,
-        names=replace(config.names, before_feed_forward="post_attention_norm"),
-    )  # fmt: skip
+    names = replace(config.names, before_feed_forward="post_attention_norm")
+    model = replace(without_further(metadata, config), names=names)
     num_dense = int(metadata.number("leading_dense_block_count", 1))
     return with_experts(model, width, experts, [layer >= num_dense for layer in range(model.num_layers)])
 

@@ -5,14 +5,17 @@ Always: what the model code does not have is refused by name. Reads no tensor da
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.core.errors import InvalidConfig
+from chairlift.models.families.family import Family, Metadata
 from chairlift.models.families.known import BY_GGUF
 from chairlift.models.families.reading import read_sampling, with_attention
 from chairlift.models.files.gguf.header import GgufHeader
 from chairlift.models.files.gguf.rope import read_rotation
-from chairlift.models.spec import BlockWeights, ModelConfig, uniform_model
+from chairlift.models.files.gguf.unread import check_unread
+from chairlift.models.spec import BlockWeights, ModelConfig, Names, uniform_model
 from chairlift.models.tensors import GGUF_NAMES
 
 _FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
@@ -33,14 +36,15 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
             f"{header.path}: general.architecture {name!r} is not supported; supported: {', '.join(BY_GGUF)}"
         )
     prefix = f"{name}."
-    model = Fields(
+    model = Metadata(
         f"{header.path}: {name}",
         {key.removeprefix(prefix): value for key, value in header.metadata.items() if key.startswith(prefix)},
+        header.tensors.keys(),
     )
     _refuse_unsupported(header, model)
     hidden, heads = model.size("embedding_length"), model.size("attention.head_count")
     head_dim = model.size("attention.key_length", hidden // heads or None)
-    kv_heads = model.size("attention.head_count_kv", heads)
+    kv_heads = _first(model, family, "attention.head_count_kv").size("attention.head_count_kv", heads)
     if heads % kv_heads:
         raise model.bad("attention.head_count_kv", f"must divide attention.head_count {heads}")
     if head_dim % 2:
@@ -57,7 +61,9 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        intermediate_size=model.size("feed_forward_length"),
+        intermediate_size=_first(model, family, "feed_forward_length").size(
+            "feed_forward_length", model.get("expert_feed_forward_length")
+        ),
         vocab_size=_vocab_size(header, hidden),
         max_model_len=model.size("context_length"),
         rms_norm_eps=_eps(model),
@@ -74,12 +80,26 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         bos_id=everything.token_id("tokenizer.ggml.bos_token_id"),
         eos_ids=tuple(dict.fromkeys(token for ids in eos for token in ids)),
         sampling=read_sampling(everything, "general.sampling.{}", temperature="temp", penalty="penalty_repeat"),
-        names=GGUF_NAMES,
+        names=_names(header),
     )
     config = family.from_gguf(model, with_attention(config, rotation=rotation))
     if model.number("expert_count", 0) and not any(layer.feed_forward.experts for layer in config.layers):
         raise model.bad("expert_count", f"is not supported in {family.architecture}")
-    return config
+    return replace(config, warnings=check_unread(model, family.architecture))
+
+
+def _first(model: Metadata, family: Family, key: str) -> Fields:
+    """With the first layer's value of a key that the family reads as a list of all."""
+    values = model.get(key)
+    if key not in family.gguf_by_layer or not isinstance(values, list) or not values:
+        return model
+    return Fields(model.origin, {**model.values, key: values[0]})
+
+
+def _names(header: GgufHeader) -> Names:
+    """Converters may put gate and up projections of experts into one tensor."""
+    is_joined = any(name.endswith(".ffn_gate_up_exps.weight") for name in header.tensors)
+    return replace(GGUF_NAMES, expert_gate_up=("ffn_gate_up_exps",)) if is_joined else GGUF_NAMES
 
 
 def _ids_of(header: GgufHeader, names: tuple[str, ...]) -> tuple[int, ...]:

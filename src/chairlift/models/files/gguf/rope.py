@@ -1,6 +1,7 @@
 """Rotary embedding settings from the metadata of a GGUF file, and from its tensors of rotary factors.
 
-rope_freqs stand for Llama-3 scaling in this format, rope_factors_short and rope_factors_long for longrope.
+rope_freqs stand for Llama-3 scaling in this format, or for pairs that stand still; rope_factors_short and
+rope_factors_long for longrope.
 """
 
 import math
@@ -14,6 +15,7 @@ from chairlift.models.files.gguf.header import GgufHeader, TensorInfo
 from chairlift.models.mixers.attention import RopeScaling, Rotation
 
 _KINDS = ("none", "linear", "yarn", "longrope")
+_STILL = struct.unpack("<f", struct.pack("<f", 1e30))[0]  # so slow that it does not turn
 _SHORT, _LONG = "rope_factors_short.weight", "rope_factors_long.weight"
 
 
@@ -22,11 +24,17 @@ def read_rotation(header: GgufHeader, model: Fields, head_dim: int) -> Rotation:
     num_turned = model.size("rope.dimension_count", head_dim)
     if num_turned > head_dim or num_turned % 2:
         raise model.bad("rope.dimension_count", f"must be even and at most the head size {head_dim}")
-    scaling = _scaling(header, model, theta, num_turned)
+    divisors = _divisors(header, num_turned)
+    is_plain = num_turned == head_dim and model.get("rope.scaling.type", "none") == "none"
+    if is_plain and (count := divisors.count(1.0)) and set(divisors[count:]) == {_STILL}:
+        return Rotation(theta=theta, num_pairs=count)
+    scaling = _scaling(header, model, theta, num_turned, divisors)
     return Rotation(theta=theta, scaling=scaling, num_turned=num_turned if num_turned < head_dim else 0)
 
 
-def _scaling(header: GgufHeader, model: Fields, theta: float, num_turned: int) -> RopeScaling | None:
+def _scaling(
+    header: GgufHeader, model: Fields, theta: float, num_turned: int, divisors: tuple[float, ...]
+) -> RopeScaling | None:
     kind = model.values.get("rope.scaling.type", "none")
     if kind not in _KINDS:
         raise InvalidConfig(
@@ -36,7 +44,7 @@ def _scaling(header: GgufHeader, model: Fields, theta: float, num_turned: int) -
         return _longrope(header, model, num_turned // 2)
     if kind == "longrope":
         raise InvalidConfig(f"{header.path}: tensor {_LONG} is missing")
-    baked = _llama3_scaling(header, theta, num_turned)
+    baked = _llama3_scaling(header, theta, num_turned, divisors)
     factor = model.number("rope.scaling.factor", model.number("rope.scale_linear", 1.0, least=1.0), least=1.0)
     if kind == "none" or factor == 1.0:
         return baked
@@ -78,14 +86,20 @@ def _factors(header: GgufHeader, name: str, num_pairs: int) -> tuple[float, ...]
     return factors
 
 
-def _llama3_scaling(header: GgufHeader, theta: float, num_turned: int) -> RopeScaling | None:
-    """The Llama-3 scaling, if its frequency divisors are stored as rope_freqs.weight."""
+def _divisors(header: GgufHeader, num_turned: int) -> tuple[float, ...]:
+    """Of the frequencies of pairs; none: the file has none."""
     tensor = header.tensors.get("rope_freqs.weight")
     if tensor is None:
-        return None
+        return ()
     if tensor.type_name != "F32" or tensor.shape != (num_turned // 2,):
         raise InvalidConfig(f"{header.path}: rope_freqs.weight must be {num_turned // 2} values of F32")
-    divisors = _read_floats(header, tensor)
+    return _read_floats(header, tensor)
+
+
+def _llama3_scaling(
+    header: GgufHeader, theta: float, num_turned: int, divisors: tuple[float, ...]
+) -> RopeScaling | None:
+    """The Llama-3 scaling, if these are its divisors."""
     if all(divisor == 1.0 for divisor in divisors):
         return None
     # The file keeps only the divisors. Llama 3.1, 3.2 and 3.3 differ in the factor alone, which is the largest one.

@@ -66,13 +66,13 @@ def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tabl
     )  # fmt: skip
     tiles_kernel[(num_units, spec.num_heads)](
         rates, *memories, tables, spans, units, mixer.decay, mixer.bias, heads, factors, sums, inverses, scores,
-        tables.stride(0), EPS, spec.key_dim**-0.5, SIZE=size_of_page, IS_WIDE=is_wide,
+        tables.stride(0), EPS, spec.key_dim**-0.5, NEIGHBOURS=spec.num_neighbours, SIZE=size_of_page, IS_WIDE=is_wide,
         num_warps=4 if is_wide else _TILE_WARPS, **shape,
     )  # fmt: skip
     walk_kernel[(triton.cdiv(spec.value_dim, width), spec.num_heads, len(spans))](
         heads, factors, sums, inverses, scores, first.view(torch.float32), second.view(torch.float32), tables, spans,
         writes, out, tables.stride(0), *to_write[1:], SLICE=min(width, spec.value_dim), SIZE=page // 4,
-        IS_WIDE=is_wide, num_warps=_WARPS, num_stages=2, **shape,
+        NEIGHBOURS=spec.num_neighbours, IS_WIDE=is_wide, num_warps=_WARPS, num_stages=2, **shape,
     )  # fmt: skip
     finish_kernel[(num_units, spec.num_heads)](
         out, inputs, rates, *memories, tables, spans, units, mixer.norm.gain, inputs.stride(0), tables.stride(0),

@@ -21,8 +21,8 @@ from chairlift.runner.cuda.recurrent.pages import SPAN, spot
 def tiles_kernel(
     rates, first, second, tables, spans, units, decay, bias, heads, factors, sums, inverses, scores, table_width, eps,
     scale,
-    KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, C: tl.constexpr,
-    SIZE: tl.constexpr, TILE_PAGES: tl.constexpr, HALF_PAGES: tl.constexpr, IS_WIDE: tl.constexpr,
+    KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, NEIGHBOURS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr,
+    C: tl.constexpr, SIZE: tl.constexpr, TILE_PAGES: tl.constexpr, HALF_PAGES: tl.constexpr, IS_WIDE: tl.constexpr,
     IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """A tile and a value head a program; the first of those that share a key head stores its factors."""
@@ -43,7 +43,7 @@ def tiles_kernel(
     is_live = position < end
     wait_for_previous(IS_DEPENDENT)
 
-    key_head = head // (HEADS // KEY_HEADS)
+    key_head = head // NEIGHBOURS % KEY_HEADS
     source = (
         heads + ((unit.to(tl.int64) * C + rows) * CHANNELS)[:, None] + (key_head * KEY + tl.arange(0, KEY))[None, :]
     )
@@ -55,7 +55,7 @@ def tiles_kernel(
     wide_query, wide_key = query.to(tl.float32), key.to(tl.float32)
     query_factor = tl.rsqrt(tl.sum(wide_query * wide_query, axis=1) + eps) * scale
     key_factor = tl.rsqrt(tl.sum(wide_key * wide_key, axis=1) + eps)
-    if head % (HEADS // KEY_HEADS) == 0:
+    if head == key_head * NEIGHBOURS:
         lengths = factors + (unit * C + rows) * 2 * KEY_HEADS + key_head
         tl.store(lengths, query_factor)
         tl.store(lengths + KEY_HEADS, key_factor)

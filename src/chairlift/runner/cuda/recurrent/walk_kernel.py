@@ -23,9 +23,9 @@ from chairlift.runner.cuda.recurrent.pages import SPAN, spot
 def walk_kernel(
     heads, factors, sums, inverses, scores, first, second, tables, spans, writes, out, table_width, writes_width,
     pages_of_write,
-    KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, SLICE: tl.constexpr,
-    C: tl.constexpr, SIZE: tl.constexpr, TILE_PAGES: tl.constexpr, HALF_PAGES: tl.constexpr, IS_WIDE: tl.constexpr,
-    IS_DEPENDENT: tl.constexpr,
+    KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, NEIGHBOURS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr,
+    SLICE: tl.constexpr, C: tl.constexpr, SIZE: tl.constexpr, TILE_PAGES: tl.constexpr, HALF_PAGES: tl.constexpr,
+    IS_WIDE: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """SIZE: float32 numbers of a page in each tensor; `first` and `second` are those tensors as float32."""
     CHANNELS: tl.constexpr = 2 * KEY_HEADS * KEY + HEADS * VALUE
@@ -44,7 +44,7 @@ def walk_kernel(
     write = tl.load(spans + span * SPAN + 5)
     num_writes = write + tl.load(spans + span * SPAN + 6)
     wanted = tl.load(writes + write * writes_width, mask=write < num_writes, other=0)
-    key_head = head // (HEADS // KEY_HEADS)
+    key_head = head // NEIGHBOURS % KEY_HEADS
     rows = tl.arange(0, C)
     dims = tl.arange(0, KEY)
     entries = (head * KEY + dims) * VALUE
