@@ -93,6 +93,8 @@ class Attention:
         qkv = weights["qkv"].linear(x)
         if self.is_attended_whole:
             return ops.attend(qkv, self, keys, values, batch)
+        if self.is_gated_whole and isinstance(ops, GatedOps):
+            return ops.attend_gated(qkv, self, keys, values, batch)
         width = self.spec.num_outputs
         queries, others = qkv.split((width, qkv.shape[1] - width), dim=1)
         gates, others = others.tensor_split((width * self.spec.has_gate,), dim=1)
@@ -102,8 +104,16 @@ class Attention:
     @property
     def is_attended_whole(self) -> bool:
         """What the matrix gives is queries, keys and values."""
-        has_values = self.v_norm is None and not self.spec.has_keys_as_values
-        return not self.spec.has_gate and (has_values or not self.spec.has_own_rows)
+        return not self.spec.has_gate and self._has_values
+
+    @property
+    def is_gated_whole(self) -> bool:
+        """What the matrix gives is queries, gates, keys and values."""
+        return self.spec.has_gate and self._has_values
+
+    @property
+    def _has_values(self) -> bool:
+        return (self.v_norm is None and not self.spec.has_keys_as_values) or not self.spec.has_own_rows
 
     def _keys_and_values(self, ops: "Ops", given: Tensor) -> tuple[Tensor, ...]:
         spec = self.spec
@@ -227,6 +237,15 @@ class Ops(Protocol):
 
     def argmax(self, logits: Tensor) -> Tensor:
         """The first of the largest of each row: float32 [T, V] -> int64 [T]; a row with a NaN gives -1."""
+
+
+@runtime_checkable
+class GatedOps(Protocol):
+    """Operations that take what a matrix gives of heads with gates as it is."""
+
+    def attend_gated(self, given: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """As `Ops.attend` and `Ops.gate`, of given [T, (2 * heads + 2 * kv_heads) * head_dim]: queries, gates, keys,
+        values."""
 
 
 @runtime_checkable

@@ -114,7 +114,7 @@ static inline const void *delta_came_in(const delta_job *job, const delta_chunk 
 static inline void delta_ask(const delta_job *job, const delta_chunk *chunk, int64_t tile, int head) {
     const delta_net *net = job->net;
     int64_t size = (int64_t)job->element, keys = net->key_heads * net->key_dim, left;
-    int64_t shared = head / (net->heads / net->key_heads) * net->key_dim, own = head * net->value_dim;
+    int64_t shared = head / net->neighbours % net->key_heads * net->key_dim, own = head * net->value_dim;
     int64_t firsts[] = {shared, keys + shared, 2 * keys + own, job->channels + own}; /* gates of this step's tokens alone */
     int64_t end = tile + net->size < chunk->end ? tile + net->size : chunk->end;
     for (int64_t position = tile; position < end; position++) {

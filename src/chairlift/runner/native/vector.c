@@ -32,9 +32,16 @@ typedef struct {
     const float *q_gain, *k_gain, *rotation, *factors;
     const int64_t *positions, *slots;
     void *q, *keys, *values;
-    int rows, rows_per_chunk, heads, kv_heads, head_dim, block_size, kv_is_int8;
+    int rows, rows_per_chunk, heads, gates, kv_heads, head_dim, block_size, kv_is_int8; /* gates: of heads, not read */
     float eps;
 } rotate_job;
+
+typedef struct {
+    void *x;
+    const void *gates;
+    int64_t n, stride; /* stride: from a row's gates to the next's */
+    int rows, rows_per_chunk, is_one; /* is_one: a gate for the whole row */
+} gate_job;
 
 #define KERNELS "rows.inc"
 #include "sets.inc"
@@ -88,12 +95,17 @@ EXPORT void chairlift_cap(float *x, int rows, int64_t n, float cap) {
 
 EXPORT void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots,
                              void *q, void *keys, void *values, const float *q_gain, const float *k_gain,
-                             const float *factors, int rows, int heads, int kv_heads, int head_dim, int block_size,
-                             float eps, int is_bf16, int kv_is_int8) {
-    rotate_job job = {qkv, q_gain, k_gain, rotation, factors, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
-                      head_dim, block_size, kv_is_int8, eps};
+                             const float *factors, int rows, int heads, int gates, int kv_heads, int head_dim,
+                             int block_size, float eps, int is_bf16, int kv_is_int8) {
+    rotate_job job = {qkv, q_gain, k_gain, rotation, factors, positions, slots, q, keys, values, rows, 0, heads, gates,
+                      kv_heads, head_dim, block_size, kv_is_int8, eps};
     job.rows_per_chunk = share(rows, (int64_t)(heads + 2 * kv_heads) * head_dim);
     pool_run(CHOOSE(rotate_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
+}
+
+EXPORT void chairlift_gate(void *x, const void *gates, int rows, int64_t n, int64_t stride, int is_one, int is_bf16) {
+    gate_job job = {x, gates, n, stride, rows, share(rows, n), is_one};
+    pool_run(CHOOSE(gate_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
 }
 
 typedef void (*attend_fn)(const attention_job *, const attention_item *);
