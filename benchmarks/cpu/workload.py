@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--vocab-size", type=int, help="of a GGUF file; of a folder it is in config.json")
     arguments.add_argument("--case", choices=CASES, help="only this one (default: both)")
     arguments.add_argument("--repeat", type=int, default=2)
+    arguments.add_argument("--shorter", type=int, default=1, metavar="N", help="divide all lengths by N")
     return arguments
 
 
@@ -48,7 +49,8 @@ def measure(args: argparse.Namespace, name: str, run: Callable[[Requests], list[
     """`run` completes all requests and returns how many tokens each got. Prints one JSON line per case."""
     vocab_size = args.vocab_size or json.loads(Path(args.model, "config.json").read_text())["vocab_size"]
     for case in [args.case] if args.case else CASES:
-        requests = CASES[case](vocab_size)
+        whole = CASES[case](vocab_size)
+        requests = [(prompt[: len(prompt) // args.shorter], output // args.shorter) for prompt, output in whole]
         run([(prompt[:32], 4) for prompt, _ in requests])  # warm
         seconds, cpu_seconds, others = [], [], []
         for _ in range(args.repeat):

@@ -107,6 +107,8 @@ class Attention:
         qkv = weights["qkv"].linear(x)
         if not self.spec.has_gate:
             return ops.attend(qkv, self, keys, values, batch)
+        if self.has_plain_values and isinstance(ops, GatedOps):
+            return ops.attend_gated(qkv, self, keys, values, batch)
         width = self.spec.num_outputs
         queries, gates, others = qkv.tensor_split((width, 2 * width), dim=1)
         out = ops.attend(torch.cat((queries, others), dim=1), self, keys, values, batch)
@@ -246,6 +248,15 @@ class Ops(Protocol):
 
     def argmax(self, logits: Tensor) -> Tensor:
         """The first of the largest of each row: float32 [T, V] -> int64 [T]; a row with a NaN gives -1."""
+
+
+@runtime_checkable
+class GatedOps(Protocol):
+    """Operations that take what a matrix gives of heads with gates as it is."""
+
+    def attend_gated(self, given: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """As `Ops.attend` and `Ops.gate`, of given [T, (2 * heads + 2 * kv_heads) * head_dim]: queries, gates, keys,
+        values."""
 
 
 @runtime_checkable

@@ -64,8 +64,9 @@ static inline const int64_t *delta_next_half(const delta_job *job, const delta_c
 
 /* The byte at this offset of pages, and how many follow it in its memory. */
 static inline char *delta_byte(const delta_job *job, const int64_t *pages, int64_t offset, int64_t *left) {
-    int64_t page = pages[offset / job->page_bytes], m = 0;
-    for (offset %= job->page_bytes; offset >= job->net->memories[m].bytes; m++) offset -= job->net->memories[m].bytes;
+    uint32_t whole = (uint32_t)offset, bytes = (uint32_t)job->page_bytes; /* 64 bits take four times as long to divide */
+    int64_t page = pages[whole / bytes], m = 0;
+    for (offset = whole % bytes; offset >= job->net->memories[m].bytes; m++) offset -= job->net->memories[m].bytes;
     *left = job->net->memories[m].bytes - offset;
     return job->net->memories[m].at + page * job->net->memories[m].bytes + offset;
 }
@@ -107,6 +108,25 @@ static inline const void *delta_came_in(const delta_job *job, const delta_chunk 
         memset(room, 0, (size_t)bytes);
     }
     return room;
+}
+
+/* Asks memory for what came in of a tile's tokens, as far as a head needs it: pieces of rows that lie far apart. */
+static inline void delta_ask(const delta_job *job, const delta_chunk *chunk, int64_t tile, int head) {
+    const delta_net *net = job->net;
+    int64_t size = (int64_t)job->element, keys = net->key_heads * net->key_dim, left;
+    int64_t shared = head / net->neighbours % net->key_heads * net->key_dim, own = head * net->value_dim;
+    int64_t firsts[] = {shared, keys + shared, 2 * keys + own, job->channels + own}; /* gates of this step's tokens alone */
+    int64_t end = tile + net->size < chunk->end ? tile + net->size : chunk->end;
+    for (int64_t position = tile; position < end; position++) {
+        int64_t row = chunk->row + position - chunk->start, width = job->channels + net->heads * net->value_dim;
+        int is_kept = position < chunk->start;
+        for (int part = 0; part < 4 - is_kept; part++) {
+            int64_t bytes = (part < 2 ? net->key_dim : net->value_dim) * size;
+            const char *at = is_kept ? delta_byte(job, chunk->rows, ((position - tile) * job->row + firsts[part]) * size, &left)
+                                     : job->inputs + (row * width + firsts[part]) * size;
+            for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
+        }
+    }
 }
 
 #endif

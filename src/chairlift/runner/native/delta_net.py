@@ -3,17 +3,16 @@
 Always: the same tiles as `runner.mixers.tiles`, so what it leaves in the cache another kernel could go on from.
 """
 
-from ctypes import CDLL
-
 import torch
 from torch import Tensor
 
 from chairlift.runner.mixers.delta_net import DeltaNet
 from chairlift.runner.mixers.mixer import State
+from chairlift.runner.native.tape import Calls
 from chairlift.runner.ops import Batch
 
 
-def delta_net(library: CDLL, inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, batch: Batch) -> Tensor:
+def delta_net(calls: Calls, inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, batch: Batch) -> Tensor:
     """As `DeltaNetOps.delta_net`."""
     spec, tables = mixer.spec, batch.tables.contiguous()
     num_chunks, _, num_pages = tables.shape
@@ -30,9 +29,9 @@ def delta_net(library: CDLL, inputs: Tensor, rates: Tensor, mixer: DeltaNet, sta
         for write in writes
         for part in (chunk, write.position, write.pages.data_ptr())
     ]
-    net, writes = (torch.tensor(numbers, dtype=torch.int64) for numbers in (taken, written))
-    out = inputs.new_empty((len(inputs), spec.num_outputs))
-    library.chairlift_delta_net(
+    net, writes = (calls.keep(torch.tensor(numbers, dtype=torch.int64)) for numbers in (taken, written))
+    out = calls.empty((len(inputs), spec.num_outputs), inputs.dtype)
+    calls.delta_net(
         net.data_ptr(), inputs.data_ptr(), rates.data_ptr(), out.data_ptr(), batch.starts.data_ptr(),
         batch.contexts.data_ptr(), tables.data_ptr(), writes.data_ptr(), len(written) // 3, num_chunks,
         mixer.norm.eps, inputs.dtype is torch.bfloat16,

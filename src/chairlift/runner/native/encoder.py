@@ -59,7 +59,7 @@ class NativeEncoderOps:
         self._library.chairlift_rotate(
             qkv.data_ptr(), attention.rotation.data_ptr(), rows.positions.data_ptr(), slots.data_ptr(),
             q.data_ptr(), keys.data_ptr(), values.data_ptr(), None, None, None,
-            num_rows, heads, heads, dim, BLOCK, 0.0, is_bf16, False,
+            num_rows, heads, 0, heads, dim, BLOCK, 0.0, is_bf16, False,
         )  # fmt: skip
         self._library.chairlift_encoder_attention(
             q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(),

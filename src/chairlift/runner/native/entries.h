@@ -36,8 +36,9 @@ void chairlift_adapters(const void *x, void *out, const int32_t *slots, const vo
                         int64_t width, int64_t num_outputs, int num_slots, int is_bf16);
 void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots, void *q,
                       void *keys, void *values, const float *q_gain, const float *k_gain, const float *factors,
-                      int rows, int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16,
+                      int rows, int heads, int gates, int kv_heads, int head_dim, int block_size, float eps, int is_bf16,
                       int kv_is_int8);
+void chairlift_gate(void *x, const void *gates, int rows, int64_t n, int64_t stride, int is_one, int is_bf16);
 void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const float *sinks,
                          const int32_t *starts, const int32_t *contexts, const int32_t *tables, int64_t table_width,
                          int num_chunks, int heads,

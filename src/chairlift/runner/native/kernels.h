@@ -162,6 +162,9 @@ INLINE float hyperbolic_tangent(float x, const int has_fma) {
 #define CHOOSE(name, is_bf16) ((is_bf16) ? name##_neon_bf16 : name##_neon_float)
 #endif
 
+/* Numbers up to a whole number of the widest registers. */
+#define PADDED(count) (((count) + 15) / 16 * 16)
+
 static inline int min_int(int a, int b) { return a < b ? a : b; }
 static inline int max_int(int a, int b) { return a > b ? a : b; }
 static inline int ceil_div(int a, int b) { return (a + b - 1) / b; }

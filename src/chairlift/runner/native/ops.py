@@ -36,7 +36,6 @@ from chairlift.runner.ops import (
     each_weight,
     ends_normed,
 )
-from chairlift.runner.row_exact import sigmoid
 from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.source import Stored
 
@@ -63,6 +62,7 @@ class NativeOps:
         self._norm, self._activate = self.calls.norm, self.calls.activate
         self._rotate, self._attention = self.calls.rotate, self.calls.attention
         self._route, self._experts = self.calls.route, self.calls.experts
+        self._gate = self.calls.gate
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return PackedWeight(self._library, self.calls, self._arena, matrix, bias)
@@ -124,13 +124,19 @@ class NativeOps:
             dtype is torch.bfloat16,
         )  # fmt: skip
 
-    def _norm_wide(self, qkv: Tensor, attention: Attention) -> None:
+    def _norm_wide(self, qkv: Tensor, attention: Attention, num_gates: int) -> None:
         """All heads of queries and all heads of keys, where they lie."""
         at, (rows, stride), size = qkv.data_ptr(), qkv.shape, qkv.element_size()
         for gain in (attention.q_norm, attention.k_norm):
             assert gain is not None
             self._norm_rows(at, None, Norm(gain, attention.eps), at, rows, len(gain), stride, qkv.dtype)
-            at += len(gain) * size
+            at += (len(gain) + num_gates) * size
+
+    def attend_gated(self, given: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        width = attention.spec.num_outputs
+        q = self.rotate_and_store(given, attention, keys, values, batch, attention.spec.num_heads)
+        out = self.attention(q, attention.spec, keys, values, batch, attention.sinks)
+        return self.gate(out, given[:, width : 2 * width])
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         qkv = attention.with_values(self, qkv)
@@ -138,23 +144,24 @@ class NativeOps:
         return self.attention(q, attention.spec, keys, values, batch, attention.sinks)
 
     def rotate_and_store(
-        self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
+        self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch, num_gates: int = 0
     ) -> Tensor:  # fmt: skip
-        """Writes keys and values to the cache. -> queries [T, heads, head_dim]"""
+        """Writes keys and values to the cache. num_gates: heads between queries and keys that are left alone.
+        -> queries [T, heads, head_dim]"""
         _, kv_heads, block_size, _ = keys.shape
         kv_heads *= attention.spec.has_own_rows
         heads, head_dim = attention.spec.num_heads, attention.spec.head_dim
         assert head_dim <= MAX_HEAD_DIM
         num_rows = qkv.size(0)
         if is_wide := attention.spec.has_wide_qk_norm:
-            self._norm_wide(qkv, attention)
+            self._norm_wide(qkv, attention, num_gates * head_dim)
         gains = (None, None) if is_wide else (attention.q_norm, attention.k_norm)
         q = self.calls.empty((num_rows, heads, head_dim), qkv.dtype)
         self._rotate(
             qkv.data_ptr(), attention.rotation.data_ptr(), batch.positions.data_ptr(), batch.slots.data_ptr(),
             q.data_ptr(), keys.data_ptr(), values.data_ptr(),
             *map(pointer, gains), pointer(attention.query_factors),
-            num_rows, heads, kv_heads, head_dim, block_size, attention.eps, qkv.dtype is torch.bfloat16,
+            num_rows, heads, num_gates, kv_heads, head_dim, block_size, attention.eps, qkv.dtype is torch.bfloat16,
             keys.dtype is torch.int8,
         )  # fmt: skip
         return q
@@ -179,10 +186,15 @@ class NativeOps:
         return out
 
     def gate(self, x: Tensor, gates: Tensor) -> Tensor:
-        return x * sigmoid(gates)
+        num_rows, width = x.shape
+        self._gate(
+            x.data_ptr(), gates.data_ptr(), num_rows, width, gates.stride(0), gates.shape[1] == 1,
+            x.dtype is torch.bfloat16,
+        )  # fmt: skip
+        return x
 
     def delta_net(self, inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, batch: Batch) -> Tensor:
-        return delta_net(self._library, inputs, rates, mixer, state, batch)
+        return delta_net(self.calls, inputs, rates, mixer, state, batch)
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         return self.activate(weight.linear(x), activation)

@@ -2,7 +2,8 @@
 #include "kernels.h"
 
 /* As in tape.py. */
-enum { PRODUCT, PRODUCT_ROWS, QUANT_PRODUCT, QUANT_ROWS, NORM, ACTIVATE, ROTATE, ATTENTION, ROUTE, EXPERTS, ADAPTERS };
+enum { PRODUCT, PRODUCT_ROWS, QUANT_PRODUCT, QUANT_ROWS, NORM, ACTIVATE, ROTATE, ATTENTION, ROUTE, EXPERTS, ADAPTERS,
+       GATE, DELTA_NET };
 
 typedef struct {
     int64_t kernel;
@@ -39,7 +40,7 @@ EXPORT void chairlift_play(const tape_call *calls, int64_t count) {
             break;
         case ROTATE:
             chairlift_rotate(P(0), P(1), P(2), P(3), P(4), P(5), P(6), P(7), P(8), P(9), I(10), I(11), I(12), I(13),
-                             I(14), F(15), I(16), I(17));
+                             I(14), I(15), F(16), I(17), I(18));
             break;
         case ATTENTION:
             chairlift_attention(P(0), P(1), P(2), P(3), P(4), P(5), P(6), P(7), L(8), I(9), I(10), I(11), I(12), I(13),
@@ -54,6 +55,12 @@ EXPORT void chairlift_play(const tape_call *calls, int64_t count) {
             break;
         case ADAPTERS:
             chairlift_adapters(P(0), P(1), P(2), P(3), I(4), L(5), L(6), I(7), I(8));
+            break;
+        case GATE:
+            chairlift_gate(P(0), P(1), I(2), L(3), L(4), I(5), I(6));
+            break;
+        case DELTA_NET:
+            chairlift_delta_net(P(0), P(1), P(2), P(3), P(4), P(5), P(6), P(7), I(8), I(9), F(10), I(11));
             break;
         }
 #undef L

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.mixers.delta_net import DeltaNet
 from chairlift.runner.model import Decoder, Layer, OnLayer, nothing
 from chairlift.runner.ops import Attention, Batch
 
@@ -26,7 +27,7 @@ _COPIED = ("tokens", "positions", "slots", "starts", "contexts")  # of a batch, 
 
 # As in tape.c.
 _KERNELS = ("product", "product_rows", "quant_product", "quant_rows", "norm", "activate", "rotate", "attention",
-            "route", "experts", "adapters")  # fmt: skip
+            "route", "experts", "adapters", "gate", "delta_net")  # fmt: skip
 _CALL = np.dtype([("kernel", np.int64), ("at", np.int64, 19)])  # floats by their bits
 
 
@@ -52,7 +53,10 @@ class Calls:
         return call
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        tensor = torch.empty(shape, dtype=dtype)
+        return self.keep(torch.empty(shape, dtype=dtype))
+
+    def keep(self, tensor: Tensor) -> Tensor:
+        """As long as what is being recorded."""
         if self._recorded is not None:
             self._kept.append(tensor)
         return tensor
@@ -92,10 +96,9 @@ def taped_decoder(decoder: Decoder, calls: Calls) -> "TapedDecoder | Decoder":
 
 
 def _is_called(layer: Layer) -> bool:
-    mixer, experts = layer.mixer, layer.experts
-    has_share = experts is not None and experts.shared_gate is not None
-    is_plain = layer.scalar == 1.0 and not has_share
-    return isinstance(mixer, Attention) and mixer.has_plain_values and not mixer.spec.has_gate and is_plain
+    mixer = layer.mixer
+    is_whole = isinstance(mixer, Attention) and mixer.has_plain_values
+    return (is_whole or isinstance(mixer, DeltaNet)) and layer.scalar == 1.0
 
 
 class TapedDecoder:
@@ -108,8 +111,8 @@ class TapedDecoder:
         self.config, self.ops, self.logits = decoder.config, decoder.ops, decoder.logits
 
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
-        num_rows = len(batch.tokens)
-        if num_rows > MAX_ROWS or num_rows != batch.num_decodes or batch.logit_rows is not None:
+        num_rows, writes = len(batch.tokens), any(view.state_writes for view in batch.views)
+        if num_rows > MAX_ROWS or num_rows != batch.num_decodes or batch.logit_rows is not None or writes:
             return self._decoder.hidden(batch, kv, on_layer)
         tape = self._tapes.get(num_rows)
         if tape is None or tape.kv is not kv:
@@ -138,7 +141,10 @@ def _room_for(batch: Batch, width: int) -> Batch:
     """As large, with the longest tables that there are."""
     room: dict[str, Any] = {name: torch.empty_like(getattr(batch, name)) for name in _COPIED}
     views = tuple(_room_for(view, width) for view in batch.views)
-    tables = torch.zeros((len(batch.contexts), width), dtype=torch.int32)
+    if has_state := batch.tables.dim() == 3:
+        width = batch.tables.shape[2]
+    shape = (len(batch.contexts), 2, width) if has_state else (len(batch.contexts), width)
+    tables = torch.zeros(shape, dtype=batch.tables.dtype)
     return replace(batch, **room, tables=tables, views=views)
 
 

@@ -11,9 +11,6 @@ enum {
 
 enum { SILU, GELU_TANH, CLAMPED, GELU_ERF }; /* as in native/ops.py */
 
-/* Values of a head, up to a whole number of the widest registers. */
-#define ATTEND_PADDED(head_dim) (((head_dim) + 15) / 16 * 16)
-
 typedef struct {
     const void *x;
     const float *gain, *bias;
@@ -35,95 +32,19 @@ typedef struct {
     const float *q_gain, *k_gain, *rotation, *factors;
     const int64_t *positions, *slots;
     void *q, *keys, *values;
-    int rows, rows_per_chunk, heads, kv_heads, head_dim, block_size, kv_is_int8;
+    int rows, rows_per_chunk, heads, gates, kv_heads, head_dim, block_size, kv_is_int8; /* gates: of heads, not read */
     float eps;
 } rotate_job;
 
-#if defined(__x86_64__)
+typedef struct {
+    void *x;
+    const void *gates;
+    int64_t n, stride; /* stride: from a row's gates to the next's */
+    int rows, rows_per_chunk, is_one; /* is_one: a gate for the whole row */
+} gate_job;
 
-#define TARGET AVX512
-#define NAME(x) x##_avx512_bf16
-#define ELEMENT uint16_t
-#define LOAD from_bf16
-#define STORE to_bf16
-#define LANES 16
-#define FMA FMA_AVX512
-#define HAS_FMA 1
-#include "rows.inc"
-
-#define TARGET AVX512
-#define NAME(x) x##_avx512_float
-#define ELEMENT float
-#define LOAD from_float
-#define STORE from_float
-#define LANES 16
-#define FMA FMA_AVX512
-#define HAS_FMA 1
-#include "rows.inc"
-
-#define TARGET AVX2
-#define NAME(x) x##_avx2_bf16
-#define ELEMENT uint16_t
-#define LOAD from_bf16
-#define STORE to_bf16
-#define LANES 8
-#define FMA FMA_AVX2
-#define HAS_FMA 1
-#include "rows.inc"
-
-#define TARGET AVX2
-#define NAME(x) x##_avx2_float
-#define ELEMENT float
-#define LOAD from_float
-#define STORE from_float
-#define LANES 8
-#define FMA FMA_AVX2
-#define HAS_FMA 1
-#include "rows.inc"
-
-#define TARGET BASELINE
-#define NAME(x) x##_baseline_bf16
-#define ELEMENT uint16_t
-#define LOAD from_bf16
-#define STORE to_bf16
-#define LANES 4
-#define FMA FMA_BASELINE
-#define HAS_FMA 0
-#include "rows.inc"
-
-#define TARGET BASELINE
-#define NAME(x) x##_baseline_float
-#define ELEMENT float
-#define LOAD from_float
-#define STORE from_float
-#define LANES 4
-#define FMA FMA_BASELINE
-#define HAS_FMA 0
-#include "rows.inc"
-
-#else
-
-#define TARGET NEON
-#define NAME(x) x##_neon_bf16
-#define ELEMENT uint16_t
-#define LOAD from_bf16
-#define STORE to_bf16
-#define LANES 4
-#define FMA FMA_NEON
-#define HAS_FMA 1
-#include "rows.inc"
-
-#define TARGET NEON
-#define NAME(x) x##_neon_float
-#define ELEMENT float
-#define LOAD from_float
-#define STORE from_float
-#define LANES 4
-#define FMA FMA_NEON
-#define HAS_FMA 1
-#include "rows.inc"
-
-#endif
+#define KERNELS "rows.inc"
+#include "sets.inc"
 
 /* Rows per chunk that give each thread enough to do. */
 static int share(int rows, int64_t row_items) {
@@ -174,12 +95,17 @@ EXPORT void chairlift_cap(float *x, int rows, int64_t n, float cap) {
 
 EXPORT void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots,
                              void *q, void *keys, void *values, const float *q_gain, const float *k_gain,
-                             const float *factors, int rows, int heads, int kv_heads, int head_dim, int block_size,
-                             float eps, int is_bf16, int kv_is_int8) {
-    rotate_job job = {qkv, q_gain, k_gain, rotation, factors, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
-                      head_dim, block_size, kv_is_int8, eps};
+                             const float *factors, int rows, int heads, int gates, int kv_heads, int head_dim,
+                             int block_size, float eps, int is_bf16, int kv_is_int8) {
+    rotate_job job = {qkv, q_gain, k_gain, rotation, factors, positions, slots, q, keys, values, rows, 0, heads, gates,
+                      kv_heads, head_dim, block_size, kv_is_int8, eps};
     job.rows_per_chunk = share(rows, (int64_t)(heads + 2 * kv_heads) * head_dim);
     pool_run(CHOOSE(rotate_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
+}
+
+EXPORT void chairlift_gate(void *x, const void *gates, int rows, int64_t n, int64_t stride, int is_one, int is_bf16) {
+    gate_job job = {x, gates, n, stride, rows, share(rows, n), is_one};
+    pool_run(CHOOSE(gate_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
 }
 
 typedef void (*attend_fn)(const attention_job *, const attention_item *);
