@@ -227,9 +227,27 @@ _TREE = Tool(
 )
 
 
-@pytest.mark.parametrize("is_special", [False, True], ids=["marks as text", "marks as tokens"])
-def test_marked_strings_are_held_to_their_schema_at_every_depth(is_special: bool) -> None:
-    special = special_of("gemma4") | {'<|"|>': SPECIAL_IDS[-1]} if is_special else {}
+_GEMMA_TOKENS = dict(
+    zip(("<|tool_call>", "<tool_call|>", "<|channel>", "<channel|>", '<|"|>'), SPECIAL_IDS, strict=False)
+)
+
+
+def test_marks_may_be_a_special_token_and_text_behind_it() -> None:
+    thought, call = "<|channel>thought\nHm.\n<channel|>", "<|tool_call>call:now{}<tool_call|>"
+    made = grammar("gemma4", special=_GEMMA_TOKENS)
+    for text in ("Well. " + call, thought + call, thought + "Well." + call + call, call + "\n" + call):
+        assert accepts(made, text, _GEMMA_TOKENS), text
+    assert not begins(made, "<|tool_call>now", _GEMMA_TOKENS)
+    must = grammar("gemma4", "required", special=_GEMMA_TOKENS)
+    assert accepts(must, thought + call, _GEMMA_TOKENS)
+    assert not begins(must, "Well", _GEMMA_TOKENS)
+    short = grammar("gemma4", "none", thinking_budget=6, special=_GEMMA_TOKENS)
+    assert accepts(short, "<|channel>thought\nHm.<channel|>Yes.", _GEMMA_TOKENS)
+    assert not begins(short, "<|channel>thought one two three four five six seven eight nine", _GEMMA_TOKENS)
+
+
+@pytest.mark.parametrize("special", [{}, _GEMMA_TOKENS], ids=["marks as text", "marks as tokens"])
+def test_marked_strings_are_held_to_their_schema_at_every_depth(special: dict[str, int]) -> None:
     made = grammar("gemma4", "required", tools=(_TREE,), special=special)
 
     def call(inside: str) -> str:
