@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from chairlift import LLM, Content, Reasoning, RequestOutput, SamplingParams, ToolCall
 from chairlift.core.errors import InvalidConfig, InvalidRequest
-from fakes.tiny_model import write_tiny_model
+from fakes.tiny_model import write_tiny_hybrid, write_tiny_model
 from fakes.tool_worlds import TEMPLATE
 
 PARAMS = SamplingParams(temperature=0, max_tokens=200)
@@ -33,12 +34,16 @@ def llm(tiny_model: Path) -> LLM:
     return LLM(str(tiny_model), kernels="torch", dtype="float32", threads=1, num_blocks=600, max_running=8)
 
 
-@pytest.fixture(scope="module")
-def thinker(tmp_path_factory: pytest.TempPathFactory) -> LLM:
-    """The same with the chat template of a model that thinks."""
-    folder = write_tiny_model(tmp_path_factory.mktemp("models") / "thinker")
+def thinking(folder: Path) -> Path:
+    """The model with the chat template of one that thinks."""
     told = folder / "tokenizer_config.json"
     told.write_text(json.dumps(json.loads(told.read_text()) | {"chat_template": TEMPLATE}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    folder = thinking(write_tiny_model(tmp_path_factory.mktemp("models") / "thinker"))
     return LLM(str(folder), kernels="torch", dtype="float32", threads=1, num_blocks=600, max_running=8)
 
 
@@ -99,6 +104,33 @@ def test_reasoning_is_streamed_apart_from_the_content(thinker: LLM) -> None:
     kinds = [type(piece) for piece in pieces]
     assert kinds == [Reasoning] * kinds.count(Reasoning) + [Content] * kinds.count(Content)
     assert kinds.count(Reasoning) > 1
+
+
+def test_a_hybrid_thinks_and_answers_in_a_shape_the_same_with_a_prefix_cache_and_without(tmp_path: Path) -> None:
+    folder = thinking(write_tiny_hybrid(tmp_path / "hybrid"))
+    schema = {
+        "type": "object",
+        "properties": {"mood": {"enum": ["good", "bad"]}, "legs": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["mood", "legs"],
+        "additionalProperties": False,
+    }
+    how: Any = {"thinking_budget": 6, "chat_template_kwargs": {"is_open": True}}
+
+    def talk(has_cache: bool) -> tuple[list[tuple[str, str]], list[int]]:
+        llm = LLM(str(folder), exact=True, prefix_cache=has_cache, threads=1, num_blocks=600, max_running=8)
+        chat, said, found = list(HI), [], []
+        for turn in range(4):
+            params = SamplingParams(temperature=0.8, seed=turn, max_tokens=100, structured_outputs=schema)
+            [answer] = llm.chat(chat, params, **how)
+            said.append((answer.reasoning, answer.text))
+            found.append(answer.num_cached_tokens or 0)
+            chat += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": "And then?"}]
+        return said, found
+
+    (said, found), (alone, never) = talk(True), talk(False)
+    assert said == alone
+    assert 0 < found[2] < found[3] and not any(never)
+    assert all(reasoning and jsonschema_rs.is_valid(schema, json.loads(text)) for reasoning, text in said)
 
 
 def test_a_call_is_streamed_once_it_is_complete_and_can_be_answered(llm: LLM) -> None:

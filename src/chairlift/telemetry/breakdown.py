@@ -59,6 +59,7 @@ class Breakdown:
     num_tokens: int = 0
     num_cached: int = 0
     num_missed: int = 0
+    has_checkpoints: bool = False  # of the states that it goes on from
     first_token: float | None = None
     source: RequestId | None = None  # the sibling that computed its prompt
     parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds
@@ -148,7 +149,10 @@ class BreakdownBuilder:
         if self._request in line.requests:
             num_ahead = sum(phase in WAITS for phase in self._live.values())
             num_running = len(self._live) - num_ahead
-            self.breakdown = Breakdown(self._request, line, line.at, num_running=num_running, num_ahead=num_ahead)
+            self.breakdown = Breakdown(
+                self._request, line, line.at, num_running=num_running, num_ahead=num_ahead,
+                has_checkpoints=self._limits.pages.has_checkpoints,
+            )  # fmt: skip
             self.is_known, self._since = True, line.at
         elif self.is_known:
             self._later.update(line.requests)

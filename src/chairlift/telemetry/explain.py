@@ -62,10 +62,11 @@ def _queue(breakdown: Breakdown) -> Iterator[str]:
 def _prompt(breakdown: Breakdown) -> Iterator[str]:
     steps = breakdown.steps.get(PROMPT, [])
     if breakdown.num_cached or breakdown.num_missed:
-        yield f"{breakdown.num_cached} of its {len(breakdown.add.prompt)} prompt tokens were found in the cache."
+        source = "a checkpoint" if breakdown.has_checkpoints else "the cache"
+        yield f"{breakdown.num_cached:,} of its {len(breakdown.add.prompt):,} prompt tokens came from {source}."
     if breakdown.num_missed:
         why = "no state or window was kept to go on from"
-        yield f"{breakdown.num_missed} more were there for some layers alone: {why}."
+        yield f"{breakdown.num_missed:,} more were in the cache for some layers alone: {why}."
     if len(steps) > 1:
         chunks = " + ".join(str(step.count) for step in steps[:_NAMED]) + (" + ..." if len(steps) > _NAMED else "")
         yield f"Its prompt was computed in {len(steps)} chunks: {chunks} tokens."

@@ -73,10 +73,21 @@ def test_a_prompt_in_chunks_is_told_chunk_by_chunk(tmp_path: Path) -> None:
 
 def test_tokens_that_some_layers_alone_had_are_told(tmp_path: Path) -> None:
     limits = replace(LIMITS, num_blocks=30, groups=(Group("fixed", 1, 1 << 20, 1),))
-    world = World(limits, arrivals={0: [one(1, 20)], 20: [(make_request(2, [*range(1, 14), 40, 41], 2),)]})
+    later = {20 * i: [(make_request(1 + i, [*range(1, 14), 39 + i, 40 + i], 2),)] for i in (1, 2)}
+    trace = record(World(limits, arrivals={0: [one(1, 20)], **later}), tmp_path / "t")
+    text = in_words(break_down(trace, RequestId(2)))
+    assert "0 of its 15 prompt tokens came from a checkpoint." in text
+    assert "12 more were in the cache for some layers alone: no state or window was kept to go on from." in text
+    text = in_words(break_down(trace, RequestId(3)))
+    assert "12 of its 15 prompt tokens came from a checkpoint." in text
+    assert "for some layers alone" not in text
+
+
+def test_tokens_that_were_found_are_told(tmp_path: Path) -> None:
+    arrivals = {0: [one(1, 20)], 20: [(make_request(2, range(1, 15), 2),)]}
+    world = World(replace(LIMITS, num_blocks=30), arrivals=arrivals)
     text = in_words(break_down(record(world, tmp_path / "t"), RequestId(2)))
-    assert "0 of its 15 prompt tokens were found in the cache." in text
-    assert "12 more were there for some layers alone: no state or window was kept to go on from." in text
+    assert "12 of its 14 prompt tokens came from the cache." in text
 
 
 def test_a_request_that_waits_for_memory_is_told_so(tmp_path: Path) -> None:

@@ -177,6 +177,11 @@ class Pages:
         """For each further block of a request that decodes."""
         return 1 + sum(kind.per_block for kind in self.kinds)
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether cached tokens are gone on from at checkpoints of states alone."""
+        return any(isinstance(kind, Fixed) for kind in self.kinds)
+
     def beside(self, num_blocks: int) -> int:
         """The most that a request of so many blocks takes beside these while it decodes."""
         return sum(kind.num_decoding(num_blocks) for kind in self.kinds)

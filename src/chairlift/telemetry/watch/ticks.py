@@ -20,6 +20,7 @@ class TickSums(msgspec.Struct):
     prompt_tokens: int = 0  # computed
     output_tokens: int = 0
     cached_tokens: int = 0  # of prompts, found in the prefix index
+    missed_tokens: int = 0  # of prompts, whose blocks were found there, and not the state or windows after them
     finished: int = 0
     failed: int = 0
     aborted: int = 0

@@ -154,6 +154,7 @@ class View:
         row.take(event)
         if isinstance(event, Admitted) and row.first is None:
             self._sums.cached_tokens += event.num_cached
+            self._sums.missed_tokens += event.num_missed
         if row.first is None and row.state in (DECODE, PREEMPTED, SWAPPED):
             self._fresh[event.request] = row
 

@@ -6,7 +6,7 @@ that no text can stand for it.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -102,8 +102,8 @@ class Rules:
         self._rules: dict[str, str] = {}
         self._names: dict[str, str] = {}  # of rules that were given none, by what they say
 
-    def is_special(self, text: str) -> bool:
-        return text in self._special
+    def begins_special(self, text: str) -> bool:
+        return self._split.match(text) is not None
 
     def text(self, text: str, blanks: str = "") -> str:
         """A text in which special tokens may stand; empty for an empty one. `blanks`: an expression for what may come
@@ -122,7 +122,7 @@ class Rules:
 
     def until(self, mark: str, before: str = ANY_TEXT) -> str:
         """Text up to the first mark, and the mark."""
-        if mark in self._special:
+        if self.begins_special(mark):
             return f"{self.rule(expression(before))} {self.text(mark)}"
         return self.lazy(before + escaped(mark))
 
@@ -130,7 +130,7 @@ class Rules:
         """Text of so many tokens at most up to the first mark, and the mark, which is forced then."""
         limit = f"max_tokens={num_tokens}"
         cut = self.rule(expression(ANY_TEXT), limit)
-        if mark in self._special:
+        if self.begins_special(mark):
             return f"{cut} {self.text(mark)}"
         # The order counts: a text that is cut is taken for the first of both.
         whole = self.rule(expression(ANY_TEXT + escaped(mark)), f"lazy,{limit}")
@@ -147,6 +147,30 @@ class Rules:
             self._names[said] = name = f"r{len(self._names)}"
             self._rules[name] = said
         return self._names[said]
+
+    def terminal(self, pattern: str) -> str:
+        """As `rule`, of expressions that may be joined by `&` and `~`."""
+        said = f": {pattern}"
+        if (key := f"terminal{said}") not in self._names:
+            self._names[key] = name = f"T{len(self._names)}"
+            self._rules[name] = said
+        return self._names[key]
+
+    def shared(self, key: str, make: Callable[[], str]) -> str:
+        """A rule of its own, which is the same for the same key, and may hold itself."""
+        if key not in self._names:
+            self._names[key] = name = f"r{len(self._names)}"
+            self._rules[name] = f": {make()}"
+        return self._names[key]
+
+    def in_order(self, members: Sequence[tuple[str, bool]], comma: str, close: str) -> str:
+        """Members in their order, each with whether it must be there, and the close."""
+        rest, first = close, [close]  # `rest`: once one was written
+        for one, must in reversed(members):
+            is_first = f"{one} {rest}"
+            first = [is_first] if must else [is_first, *first]
+            rest = self.rule(f"{comma} {one} {rest}" if must else f"({comma} {one})? {rest}")
+        return self.rule(either(first))
 
     def grammar(self, start: str) -> str:
         return "\n".join((f"start: {start}", *(f"{name}{said}" for name, said in self._rules.items()))) + "\n"

@@ -84,6 +84,17 @@ _CODER_EMPTY = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
 _CODER_LINES = (
     '<tool_call>\n<function=weather>\n<parameter=city>\n\na "b" \\n\n</para\n\n</parameter>\n</function>\n</tool_call>'
 )
+_GEMMA = (
+    '<|tool_call>call:weather{city:<|"|>Zü"rich {},\n\\<|"|>,days:3,exact:true,tags:[<|"|>a]<|"|>,<|"|><|"|>],'
+    "where:{lat:-1.5}}<tool_call|>"
+)
+_GEMMA_ARGUMENTS = {
+    "city": 'Zü"rich {},\n\\', "days": 3, "exact": True, "tags": ["a]", ""], "where": {"lat": -1.5},
+}  # fmt: skip
+_GEMMA_NOW = "<|tool_call>call:now{}<tool_call|>"
+_GEMMA_LOOSE = (
+    '<|tool_call>call:weather { "city" : Bern , days:<|"|>3<|"|>,where:{"lat":None,<|"|>a b<|"|>:"x"} }<tool_call|>'
+)
 _GLM = (
     "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Bern</arg_value>\n<arg_key>days</arg_key>\n"
     "<arg_value>3</arg_value>\n</tool_call>"
@@ -105,6 +116,7 @@ STREAMS: list[Recorded] = [
         for family in (
             "hermes",
             "qwen3-coder",
+            "gemma4",
             "glm",
             "deepseek",
             "mistral",
@@ -215,6 +227,20 @@ STREAMS: list[Recorded] = [
         "",
         (("now", {"x": 1}),),
     ),
+    Recorded("gemma4", "one call", _GEMMA, calls=(("weather", _GEMMA_ARGUMENTS),)),
+    Recorded("gemma4", "several", _GEMMA + _GEMMA_NOW, calls=(("weather", _GEMMA_ARGUMENTS), ("now", {}))),
+    Recorded(
+        "gemma4",
+        "looks like JSON",
+        _GEMMA_LOOSE,
+        calls=(("weather", {"city": "Bern", "days": 3, "where": {"lat": None, "a b": "x"}}),),
+    ),
+    Recorded(
+        "gemma4", "reasoning and call", f"<|channel>thought\nHm.\n<channel|>{_GEMMA_NOW}", "", "Hm.", (("now", {}),)
+    ),
+    Recorded("gemma4", "empty reasoning", "<|channel>thought\n<channel|>Yes.", "Yes."),
+    Recorded("gemma4", "reasoning that the prompt opened", "Hm.\n<channel|>Yes.", "Yes.", "Hm.", (), True),
+    Recorded("gemma4", "no call", "<|tool_call>call: me<tool_call|>", "<|tool_call>call: me<tool_call|>"),
     Recorded("glm", "one call", _GLM, "", "", (("weather", {"city": "Bern", "days": 3}),)),
     Recorded("glm", "empty arguments", "<tool_call>now</tool_call>", "", "", (("now", {}),)),
     Recorded("llama4-pythonic", "several in Python", _PYTHON, "", "", _PYTHON_CALLS),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from chairlift.text.responses.reading.braced import read_braced_call
 from chairlift.text.responses.reading.channels import read_channels
 from chairlift.text.responses.reading.cursor import Cursor, Hidden, TooLong, Waits, marks_of
 from chairlift.text.responses.reading.events import Event
@@ -22,6 +23,7 @@ from chairlift.text.responses.reading.notations import (
 )
 from chairlift.text.responses.reading.sink import Sink
 from chairlift.text.responses.templates.template import (
+    BracedCall,
     Calls,
     JsonCall,
     NamedCall,
@@ -35,6 +37,7 @@ from chairlift.text.responses.tools.tool import Tool
 MAX_BLANKS = 4  # before the mark that opens reasoning or a bare call
 _READERS: dict[type, Any] = {
     JsonCall: read_json_calls, NamedCall: read_named_call, TaggedCall: read_tagged_call, PythonCall: read_python_calls,
+    BracedCall: read_braced_call,
 }  # fmt: skip
 _BARE: dict[type, tuple[str, ...]] = {JsonCall: ("{",), PythonCall: ("[",)}
 _WHOLE = "\0"  # no mark: the call ended as it should

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.text.responses.rules.braced_values import braced_arguments
 from chairlift.text.responses.rules.schemas import arguments_of, unlisted
 from chairlift.text.responses.rules.tag_values import json_or_python, tag_value
-from chairlift.text.responses.templates.template import JsonCall, NamedCall, PythonCall, TaggedCall
+from chairlift.text.responses.templates.template import BracedCall, JsonCall, NamedCall, PythonCall, TaggedCall
 from chairlift.text.structured.lark import Rules, either, escaped, expression, json_value, literal
 
 _B = r"\n? {0,4}"  # blanks inside a call
@@ -108,17 +109,24 @@ def _python_arguments(rules: Rules, tool: HeldTool) -> str:
         one = f"/[A-Za-z_][A-Za-z0-9_]*=/ {json_value({})}"
         return rules.rule(f'({one} (/, ?/ {one})*)? ")"')
     each = [(rules.rule(_python_argument(name, schema)), must) for name, schema, must in listed]
-    rest = '")"'  # of the arguments, once one was written
-    first = ['")"']
-    for one, must in reversed(each):
-        is_first = f"{one} {rest}"
-        first = [is_first] if must else [is_first, *first]
-        rest = rules.rule(f"/, ?/ {one} {rest}" if must else f"(/, ?/ {one})? {rest}")
-    return rules.rule(either(first))
+    return rules.in_order(each, "/, ?/", '")"')
 
 
 def _python_argument(name: str, schema: dict[str, Any]) -> str:
     return f"{literal(_checked(name) + '=')} {json_or_python(schema)}"
+
+
+def braced_call(rules: Rules, notation: BracedCall, tools: Sequence[HeldTool]) -> str:
+    def arguments(tool: HeldTool) -> str:
+        def refuse(keyword: str) -> None:
+            if tool.is_strict:
+                raise InvalidRequest(
+                    "tools", f"{tool.name}: arguments in the model's format cannot be held to {keyword}"
+                )
+
+        return braced_arguments(rules, tool.schema, notation, refuse)
+
+    return rules.rule(either([f"{literal(tool.name)} {arguments(tool)}" for tool in tools]))
 
 
 def _arguments(tool: HeldTool) -> list[tuple[str, dict[str, Any], bool]] | None:

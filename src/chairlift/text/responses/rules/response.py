@@ -8,9 +8,17 @@ from collections.abc import Mapping, Sequence
 
 from chairlift.core.structured import Structured
 from chairlift.text.responses.reading.reader import MAX_BLANKS
-from chairlift.text.responses.rules.calls import HeldTool, json_calls, named_call, python_calls, tagged_call
+from chairlift.text.responses.rules.calls import (
+    HeldTool,
+    braced_call,
+    json_calls,
+    named_call,
+    python_calls,
+    tagged_call,
+)
 from chairlift.text.responses.rules.schemas import schema_of
 from chairlift.text.responses.templates.template import (
+    BracedCall,
     Calls,
     Channels,
     JsonCall,
@@ -65,8 +73,8 @@ def _thought(rules: Rules, template: ResponseTemplate, thinks: bool, in_reasonin
     text = rules.until(span.close) if budget is None else rules.at_most(budget, span.close)
     if in_reasoning:
         return text
-    if rules.is_special(span.open):
-        opened = f"/{_BLANKS}/ {rules.text(span.open)}"
+    if rules.begins_special(span.open):
+        opened = rules.text(span.open, _BLANKS)
     else:
         opened = rules.lazy(_BLANKS + escaped(span.open))
     return f"({opened} {text})?"
@@ -132,6 +140,8 @@ def _notation(rules: Rules, calls: Calls, held: list[HeldTool], most: int | None
         return python_calls(rules, notation, held, most, is_bare)
     if isinstance(notation, NamedCall):
         return named_call(rules, notation, held)
+    if isinstance(notation, BracedCall):
+        return braced_call(rules, notation, held)
     return tagged_call(rules, notation, held)
 
 

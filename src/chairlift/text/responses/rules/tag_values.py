@@ -75,7 +75,7 @@ class _Parts:
             return
         kinds = kinds_of(branch)
         if "string" in kinds:
-            self._patterns.append(self._pattern(branch))
+            self._patterns.append(text_pattern(branch, self._refuse))
         plain = {"boolean", "null"} | (set() if _OF_NUMBERS & branch.keys() else {"integer", "number"})
         plain = set() if _COMBINED & branch.keys() else plain
         in_json = [kind for kind in kinds if kind not in ("string", *plain)]
@@ -113,16 +113,17 @@ class _Parts:
     def _can_stand(self, text: str | None) -> bool:
         return text is not None and self._close not in text and text.strip("\n") == text
 
-    def _pattern(self, branch: Mapping[str, Any]) -> str:
-        """Of a bare string: its length, and a pattern that is anchored."""
-        if beside := branch.keys() & _COMBINED:
-            self._refuse(min(beside))
-        inside = _unanchored(branch.get("pattern"))
-        if "format" in branch or ("pattern" in branch and inside is None):
-            self._refuse("format" if "format" in branch else "pattern")
-        least, most = branch.get("minLength", 0), branch.get("maxLength")
-        length = expression(f"(?s:.{{{int(least)},{'' if most is None else int(most)}}})")
-        return length if inside is None else f"{expression(inside)} & {length}"
+
+def text_pattern(branch: Mapping[str, Any], refuse: Refuse) -> str:
+    """Of a bare string: its length, and a pattern that is anchored."""
+    if beside := branch.keys() & _COMBINED:
+        refuse(min(beside))
+    inside = _unanchored(branch.get("pattern"))
+    if "format" in branch or ("pattern" in branch and inside is None):
+        refuse("format" if "format" in branch else "pattern")
+    least, most = branch.get("minLength", 0), branch.get("maxLength")
+    length = expression(f"(?s:.{{{int(least)},{'' if most is None else int(most)}}})")
+    return length if inside is None else f"{expression(inside)} & {length}"
 
 
 def _written(member: Any, types: tuple[str, ...], wanted: tuple[str, ...]) -> str | None:

@@ -7,6 +7,7 @@ that only templates of the family hold, all of them.
 from dataclasses import dataclass
 
 from chairlift.text.responses.templates.template import (
+    BracedCall,
     Calls,
     Channels,
     JsonCall,
@@ -49,6 +50,7 @@ _LFM2 = Calls(PythonCall(), "<|tool_call_start|>", "<|tool_call_end|>")
 _OLMO = Calls(PythonCall(is_list=False), "<function_calls>", "</function_calls>")
 _LLAMA3 = Calls(JsonCall("parameters", says_type=True), lead="<|python_tag|>", can_repeat=False)
 _FENCED = NamedCall("\n```json\n", "function<｜tool▁sep｜>", "\n```")
+_GEMMA4 = Calls(BracedCall('<|"|>'), "<|tool_call>call:", "<tool_call|>")
 _HARMONY = Channels(
     channel="<|channel|>",
     message="<|message|>",
@@ -61,6 +63,7 @@ _HERMES = ResponseTemplate("hermes", THINK, _tagged(JsonCall()))
 FAMILIES: tuple[Family, ...] = (
     Family(ResponseTemplate("gpt-oss", channels=_HARMONY), ("<|channel|>", "to=", "functions.", "<|message|>")),
     Family(ResponseTemplate("qwen3-coder", THINK, _tagged(_QWEN_TAGS)), ("<function=", "<parameter=", "<tool_call>")),
+    Family(ResponseTemplate("gemma4", Span("<|channel>thought", "<channel|>"), _GEMMA4), ("<|tool_call>call:",)),
     Family(ResponseTemplate("glm", THINK, _tagged(_GLM_TAGS)), ("<arg_key>", "<arg_value>", "<tool_call>")),
     Family(
         ResponseTemplate("deepseek-v3.1", THINK, _deepseek(NamedCall("<｜tool▁sep｜>"))),

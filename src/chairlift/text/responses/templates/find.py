@@ -3,16 +3,25 @@
 A model's own `response_template` (version 1, of tokenizer_config.json) as a template of ours.
 
 Only what both the reader and the grammar can hold to is taken: literals around reasoning and content, and around calls
-that are JSON objects with a name and arguments. Anything else is `NotExpressible`, by name.
+that are JSON objects with a name and arguments, or arguments behind a name. Anything else is `NotExpressible`, by name.
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.text.responses.templates.families import BY_NAME, FAMILIES, GENERIC
-from chairlift.text.responses.templates.template import Calls, JsonCall, ResponseTemplate, Span
+from chairlift.text.responses.templates.template import (
+    BracedCall,
+    Calls,
+    JsonCall,
+    NamedCall,
+    Notation,
+    ResponseTemplate,
+    Span,
+)
 from chairlift.text.tokenizer import Tokenizer
 
 _REASONING = ("thinking", "reasoning_content", "reasoning")
@@ -22,6 +31,9 @@ _TRANSFORMS: tuple[tuple[Any, str], ...] = (
     ({"name": "{content.name}", "arguments": "{content.arguments}"}, "arguments"),
     ({"name": "{content.name}", "arguments": "{content.parameters}"}, "parameters"),
 )
+_NAME = re.compile(r"\(\?P<name>(?:\\w|\[[^\]]*\])\+\)")  # in an expression, where a call has its name
+_BLANKS = re.compile(r"\A(?:\\s\*|\\n[?*])|(?:\\s\*|\\n[?*])\Z")  # of an expression, around a mark
+_LITERAL = re.compile(r"(?:[^\\.+*?()|\[\]{}^$]|\\\W)+")  # an expression that says one text
 
 
 class NotExpressible(Exception):
@@ -37,7 +49,7 @@ def declared_template(given: Mapping[str, Any]) -> ResponseTemplate:
     unknown = next((name for name in fields if name not in _KNOWN), None)
     if unknown is not None:
         raise NotExpressible(f"field {unknown!r}")
-    if "content" in fields and any(key in fields["content"] for key in ("open", "open_pattern", "close_pattern")):
+    if "content" in fields and any(key in fields["content"] for key in ("open", "open_pattern")):
         raise NotExpressible("content between marks")
     reasoning = next((_span(name, fields[name]) for name in _REASONING if name in fields), None)
     calls = _calls(fields["tool_calls"]) if "tool_calls" in fields else None
@@ -46,15 +58,31 @@ def declared_template(given: Mapping[str, Any]) -> ResponseTemplate:
 
 def _span(name: str, field: Mapping[str, Any]) -> Span:
     """One literal each; of several closes, the first is written."""
-    ends = [field.get(key) for key in ("open", "close")]
-    opened, closed = (each[0] if isinstance(each, list) and len(each) == 1 else each for each in ends)
-    if not isinstance(opened, str) or not isinstance(closed, str) or not opened or not closed:
+    opened, closed = _mark(field, "open"), _mark(field, "close")
+    if not opened or not closed:
         raise NotExpressible(f"{name}: its marks are not one literal each")
-    return Span(opened.strip("\n"), closed.strip("\n"))
+    return Span(opened, closed)
+
+
+def _mark(field: Mapping[str, Any], name: str) -> str:
+    """Empty where it is not one literal."""
+    if f"{name}_pattern" in field:
+        return _said(_BLANKS.sub("", str(field[f"{name}_pattern"])))
+    given = field.get(name)
+    text = given[0] if isinstance(given, list) and len(given) == 1 else given
+    return text.strip("\n") if isinstance(text, str) else ""
+
+
+def _said(pattern: str) -> str:
+    return re.sub(r"\\(\W)", r"\1", pattern) if _LITERAL.fullmatch(pattern) else ""
 
 
 def _calls(field: Mapping[str, Any]) -> Calls:
-    if field.get("content") != "json" or field.get("content_args"):
+    if field.get("content") != "json":
+        raise NotExpressible("tool_calls: not JSON")
+    if "open_pattern" in field and not _mark(field, "open"):
+        return _calls_by_name(field)
+    if field.get("content_args"):
         raise NotExpressible("tool_calls: not plain JSON")
     span = _span("tool_calls", field)
     is_list = bool(field.get("transform_each"))
@@ -62,10 +90,36 @@ def _calls(field: Mapping[str, Any]) -> Calls:
     return Calls(JsonCall(key, is_list), span.open, span.close, can_repeat=bool(field.get("repeats")) or is_list)
 
 
+def _calls_by_name(field: Mapping[str, Any]) -> Calls:
+    """Whose name stands in what opens them: `<call>NAME{...}</call>`."""
+    around = _NAME.split(str(field["open_pattern"]))
+    opened, closed = _said(around[0]), _mark(field, "close")
+    if len(around) != 2 or not opened or not closed:
+        raise NotExpressible("tool_calls: its marks are not literals around a name")
+    if _transformed(field.get("transform")) != {"name": "{name}", "arguments": "{content}"}:
+        raise NotExpressible("tool_calls: its transform")
+    notation = _behind_name(around[1], field.get("content_args"))
+    return Calls(notation, opened, closed, can_repeat=bool(field.get("repeats")))
+
+
+def _behind_name(between: str, dialect: Any) -> Notation:
+    if not dialect and (not between or _said(between)):
+        return NamedCall(_said(between))
+    quotes = dialect.get("string_delims") if isinstance(dialect, Mapping) else None
+    match quotes:
+        case [[str(opened), str(closed)]] if opened == closed and dialect.get("unquoted_keys") and not between:
+            return BracedCall(opened)
+    raise NotExpressible("tool_calls: its kind of JSON")
+
+
+def _transformed(transform: Any) -> Any:
+    return transform.get("function", transform) if isinstance(transform, Mapping) else transform
+
+
 def _arguments_key(transform: Any) -> str:
     if transform is None:
         return "arguments"
-    function = transform.get("function", transform) if isinstance(transform, Mapping) else transform
+    function = _transformed(transform)
     for known, key in _TRANSFORMS:
         each = {k: v.replace("{content.", "{") for k, v in known.items()} if isinstance(known, dict) else known
         if function in (known, each):
@@ -85,12 +139,17 @@ def find_template(
         return named_template(name)
     if chat_template is None:
         return None
+    why: NotExpressible | None = None
     if declared is not None:
         try:
             return declared_template(declared)
         except NotExpressible as error:
-            _log.warning("the model's own response_template is not used: %s", error)
-    return next((family.template for family in FAMILIES if family.fits(chat_template)), GENERIC)
+            why = error
+    found = next((family.template for family in FAMILIES if family.fits(chat_template)), GENERIC)
+    if why is not None:
+        level = logging.WARNING if found is GENERIC else logging.INFO
+        _log.log(level, "the model's own response_template is not used, but the format %s: %s", found.name, why)
+    return found
 
 
 def named_template(name: str) -> ResponseTemplate:

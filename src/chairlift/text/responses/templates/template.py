@@ -57,7 +57,14 @@ class PythonCall:
     is_list: bool = True
 
 
-Notation = JsonCall | NamedCall | TaggedCall | PythonCall
+@dataclass(frozen=True, slots=True)
+class BracedCall:
+    """`f{a:1,b:<|"|>x<|"|>}`: like JSON, with bare keys in the order of their names, and a mark around strings."""
+
+    quote: str
+
+
+Notation = JsonCall | NamedCall | TaggedCall | PythonCall | BracedCall
 
 
 @dataclass(frozen=True, slots=True)

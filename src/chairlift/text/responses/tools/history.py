@@ -41,6 +41,8 @@ def prepared(
     chat = [_message(index, message, template, chat_template or "") for index, message in enumerate(messages)]
     if template is not None and template.can_call and not template.can_repeat:
         chat = _one_by_one(chat)
+    if "tool_responses" in (chat_template or "") and "tool_call_id" not in (chat_template or ""):
+        chat = _with_responses(chat)
     if template is not None and template.adds_tools:
         return _explained(_as_text(chat), tools, template), None
     if template is not None and template.can_call and not _KNOWS_TOOLS.search(chat_template or ""):
@@ -140,6 +142,20 @@ def _one_by_one(chat: Chat) -> Chat:
         for i, call in enumerate(calls[1:]):
             waiting[call.get("id", i)] = [{"role": message["role"], "content": empty, "tool_calls": [call]}]
     return made + [each for later in waiting.values() for each in later]
+
+
+def _with_responses(chat: Chat) -> Chat:
+    """Results as a field of the message that called, `tool_responses`, for templates that know no role `tool`."""
+    made: Chat = []
+    for message in chat:
+        calls: list[Any] = (made[-1].get("tool_calls") if made else None) or []
+        if message.get("role") != "tool" or not calls:
+            made.append(dict(message))
+            continue
+        of_call = (call["function"]["name"] for call in calls if call.get("id") == message.get("tool_call_id"))
+        name = next(of_call, message.get("name") or calls[0]["function"]["name"])
+        made[-1].setdefault("tool_responses", []).append({"name": name, "response": _content(message)})
+    return made
 
 
 def _as_text(chat: Chat) -> Chat:

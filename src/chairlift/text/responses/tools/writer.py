@@ -1,10 +1,12 @@
 """Calls as a family's models write them: for the instruction that a model needs whose chat template knows no tools."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.text.responses.templates.template import (
+    BracedCall,
     Calls,
     Channels,
     JsonCall,
@@ -16,6 +18,7 @@ from chairlift.text.responses.templates.template import (
 )
 
 Arguments = Mapping[str, Any]
+_BARE_KEY = re.compile(r"[\w.-]+")
 
 
 def write_calls(template: ResponseTemplate, calls: Sequence[tuple[str, Arguments]]) -> str:
@@ -51,7 +54,30 @@ def _one(notation: Notation, name: str, arguments: Arguments) -> str:
         return f"{notation.before}{name}{notation.between}{_json(arguments)}{notation.after}"
     if isinstance(notation, PythonCall):
         return f"{name}({', '.join(f'{key}={_literal(value)}' for key, value in arguments.items())})"
+    if isinstance(notation, BracedCall):
+        return name + braced(arguments, notation.quote)
     return _tagged(notation, name, arguments)
+
+
+def braced(value: Any, quote: str) -> str:
+    """A value in the notation of `BracedCall`."""
+    if isinstance(value, str):
+        return f"{quote}{value}{quote}"
+    if isinstance(value, Mapping):
+        members = sorted(value.items(), key=by_name)
+        return f"{{{','.join(f'{braced_key(key, quote)}:{braced(each, quote)}' for key, each in members)}}}"
+    if isinstance(value, Sequence):
+        return f"[{','.join(braced(each, quote) for each in value)}]"
+    return _json(value)
+
+
+def by_name(member: tuple[str, Any]) -> str:
+    """The order of the keys, which is that of the filter `dictsort` in chat templates."""
+    return member[0].lower()
+
+
+def braced_key(key: str, quote: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else f"{quote}{key}{quote}"
 
 
 def _tagged(notation: TaggedCall, name: str, arguments: Arguments) -> str:

@@ -96,6 +96,18 @@ def test_strings_in_tags_stream_as_they_come() -> None:
     assert reader.push("n</para") == [CallArguments(0, "\\nn")]
 
 
+def test_marked_strings_stream_as_they_come() -> None:
+    reader = ResponseReader(BY_NAME["gemma4"], tools=TOOLS)
+    reader.push('<|tool_call>call:weather{where:{name:<|"|>')
+    assert reader.push('Be"r<|') == [CallArguments(0, 'Be\\"r')]
+    assert reader.push("n") == [CallArguments(0, "<|n")]
+
+
+def test_brackets_may_be_opened_without_end() -> None:
+    events = read("gemma4", ["<|tool_call>call:now{a:" + "[" * 100_000])
+    assert events[0] == CallBegins(0, "now")
+
+
 def test_a_call_that_is_cut_shows_what_was_written() -> None:
     text = hermes(("weather", '{"city": "Bern"}'))
     at = text.index("Be") + 2
@@ -114,6 +126,7 @@ def test_a_call_that_is_cut_shows_what_was_written() -> None:
         ("mistral", "[TOOL_CALLS]wea"),
         ("mistral-list", '[TOOL_CALLS][{"na'),
         ("llama3-json", '<|python_tag|>{"name": "'),
+        ("gemma4", "<|tool_call>call:wea"),
         ("qwen3-coder", "<tool_call>\n<func"),
         ("qwen3-coder", "<tool_call>\n<function=wea"),
     ],

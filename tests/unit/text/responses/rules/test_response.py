@@ -204,6 +204,73 @@ def test_what_cannot_be_held_to_is_refused_with_its_place() -> None:
     grammar("qwen3-coder", tools=(Tool("f", dated),))
 
 
+_TREE = Tool(
+    "plant",
+    {
+        "type": "object",
+        "properties": {
+            "root": {"$ref": "#/$defs/node"},
+            "a b": {"type": ["string", "null"], "maxLength": 3},
+            "ends": {"type": "array", "items": {"enum": ["x", 1]}, "minItems": 1, "maxItems": 2},
+        },
+        "required": ["root"],
+        "additionalProperties": False,
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {"size": {"type": "integer"}, "next": {"$ref": "#/$defs/node"}},
+                "required": ["size"],
+            }
+        },
+    },
+    strict=True,
+)
+
+
+_GEMMA_TOKENS = dict(
+    zip(("<|tool_call>", "<tool_call|>", "<|channel>", "<channel|>", '<|"|>'), SPECIAL_IDS, strict=False)
+)
+
+
+def test_marks_may_be_a_special_token_and_text_behind_it() -> None:
+    thought, call = "<|channel>thought\nHm.\n<channel|>", "<|tool_call>call:now{}<tool_call|>"
+    made = grammar("gemma4", special=_GEMMA_TOKENS)
+    for text in ("Well. " + call, thought + call, thought + "Well." + call + call, call + "\n" + call):
+        assert accepts(made, text, _GEMMA_TOKENS), text
+    assert not begins(made, "<|tool_call>now", _GEMMA_TOKENS)
+    must = grammar("gemma4", "required", special=_GEMMA_TOKENS)
+    assert accepts(must, thought + call, _GEMMA_TOKENS)
+    assert not begins(must, "Well", _GEMMA_TOKENS)
+    short = grammar("gemma4", "none", thinking_budget=6, special=_GEMMA_TOKENS)
+    assert accepts(short, "<|channel>thought\nHm.<channel|>Yes.", _GEMMA_TOKENS)
+    assert not begins(short, "<|channel>thought one two three four five six seven eight nine", _GEMMA_TOKENS)
+
+
+@pytest.mark.parametrize("special", [{}, _GEMMA_TOKENS], ids=["marks as text", "marks as tokens"])
+def test_marked_strings_are_held_to_their_schema_at_every_depth(special: dict[str, int]) -> None:
+    made = grammar("gemma4", "required", tools=(_TREE,), special=special)
+
+    def call(inside: str) -> str:
+        return f"<|tool_call>call:plant{{{inside}}}<tool_call|>"
+
+    whole = '<|"|>a b<|"|>:<|"|>x}<<|"|>,ends:[<|"|>x<|"|>,1],root:{next:{size:2},size:-1}'
+    assert accepts(made, call(whole), special)
+    assert accepts(made, call("root:{size:1}") * 2, special)
+    assert accepts(made, call('<|"|>a b<|"|>:None,root:{size:1}'), special)
+    assert not begins(made, call('<|"|>a b<|"|>:<|"|>long'), special)
+    assert not begins(made, call("root:{next:{size:<|"), special)
+    assert not begins(made, call("ends:[]"), special)
+    assert not begins(made, call("ends:[1,1,1"), special)
+    assert not begins(made, call("root:{size:1},"), special)  # keys come in the order of their names
+
+
+def test_keywords_that_marked_strings_cannot_be_held_to_are_refused_where_the_tool_is_strict() -> None:
+    schema = {"type": "object", "properties": {"day": {"type": "array", "items": {"type": "string", "format": "date"}}}}
+    with pytest.raises(InvalidRequest, match="tools: f: arguments in the model's format cannot be held to format"):
+        grammar("gemma4", tools=(Tool("f", schema, strict=True),))
+    grammar("gemma4", tools=(Tool("f", schema),))
+
+
 def test_a_bare_call_leaves_other_json_free() -> None:
     made = grammar("llama3-json")
     assert accepts(made, llama3(("now", "{}")))

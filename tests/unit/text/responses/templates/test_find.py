@@ -8,13 +8,14 @@ import pytest
 from chairlift.core.errors import InvalidConfig
 from chairlift.text.responses.templates.families import BY_NAME, GENERIC
 from chairlift.text.responses.templates.find import begins_in_reasoning, find_template, special_texts, template_of
-from chairlift.text.responses.templates.template import Calls, JsonCall, ResponseTemplate, Span
+from chairlift.text.responses.templates.template import Calls, JsonCall, NamedCall, ResponseTemplate, Span
 from unit.text.responses.grammars import tokenizer
 
 _DEEPSEEK = "{{'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + "
 EXCERPTS = {
     "hermes": """{{- '<tool_call>\\n{"name": "' }}{{- tool_call.name }}{{- '", "arguments": ' }}""",
     "qwen3-coder": """{{- '<tool_call>\\n<function=' + tool_call.name + '>' }}{{- '<parameter=' + args_name + '>' }}""",
+    "gemma4": "{{- '<|tool_call>call:' + function['name'] + '{' -}}{{- '}<tool_call|>' -}}",
     "glm": "<tool_call>{function-name}\\n<arg_key>{arg-key-1}</arg_key>\\n<arg_value>{arg-value-1}</arg_value>",
     "deepseek": _DEEPSEEK + "tool['type'] + '<｜tool▁sep｜>' + tool['function']['name'] + '\\n' + '```json' + '\\n'}}",
     "deepseek-v3.1": _DEEPSEEK + "tool['function']['name'] + '<｜tool▁sep｜>' + arguments}}",
@@ -58,6 +59,35 @@ def own(**fields: Any) -> dict[str, Any]:
 def test_a_template_that_the_model_brings_is_read() -> None:
     wanted = ResponseTemplate("own", Span("<think>", "</think>"), Calls(JsonCall(), "<call>", "</call>"))
     assert find_template("", declared=own(thinking=_THINKING, tool_calls=_OWN)) == wanted
+    thinking = {"open": ["<think>\n"], "close_pattern": r"</think>\s*"}
+    calls = _OWN | {"close_pattern": r"</call>\s*"}
+    ends = {"close_pattern": r"<\|im_end\|>\s*"}
+    assert find_template("", declared=own(content=ends, thinking=thinking, tool_calls=calls)) == wanted
+
+
+_BY_NAME = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
+_GEMMA = {
+    "open_pattern": r"<\|tool_call>call:(?P<name>\w+)", "close": "<tool_call|>", "repeats": True, "content": "json",
+    "content_args": {"unquoted_keys": True, "string_delims": [['<|"|>', '<|"|>']]}, "transform": _BY_NAME,
+}  # fmt: skip
+
+
+def test_calls_whose_name_opens_them_are_read() -> None:
+    span = {"open": "<|channel>thought\n", "close": "<channel|>"}
+    made = find_template("", declared=own(thinking=span, tool_calls=_GEMMA))
+    assert made is not None
+    assert (made.reasoning, made.calls) == (BY_NAME["gemma4"].reasoning, BY_NAME["gemma4"].calls)
+    named = {"open_pattern": r"<call>(?P<name>\w+)\[ARGS\]", "close": "</call>", "content": "json"}
+    made = find_template("", declared=own(tool_calls=named | {"transform": _BY_NAME}))
+    assert made is not None
+    assert made.calls == Calls(NamedCall("[ARGS]"), "<call>", "</call>", can_repeat=False)
+
+
+def test_one_that_cannot_be_expressed_is_no_matter_where_the_family_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    declared = own(tool_calls=_OWN | {"content": "xml-inline"})
+    with caplog.at_level(logging.WARNING):
+        assert find_template(EXCERPTS["qwen3-coder"], declared=declared) is BY_NAME["qwen3-coder"]
+    assert not caplog.text
 
 
 @pytest.mark.parametrize(
@@ -65,8 +95,12 @@ def test_a_template_that_the_model_brings_is_read() -> None:
     [
         ({"version": 2}, "version 2"),
         (own(image={}), "field 'image'"),
+        (own(content={"open": "<answer>", "close": "</answer>"}), "content between marks"),
         (own(thinking={"open_pattern": "<.*>", "close": "</think>"}), "thinking: its marks are not one literal each"),
-        (own(tool_calls=_OWN | {"content": "xml-inline"}), "tool_calls: not plain JSON"),
+        (own(tool_calls=_OWN | {"content": "xml-inline"}), "tool_calls: not JSON"),
+        (own(tool_calls=_OWN | {"content_args": {"unquoted_keys": True}}), "tool_calls: not plain JSON"),
+        (own(tool_calls=_GEMMA | {"content_args": {"unquoted_keys": True}}), "tool_calls: its kind of JSON"),
+        (own(tool_calls=_GEMMA | {"open_pattern": "<.*>"}), "tool_calls: its marks are not literals around a name"),
         (own(tool_calls=_OWN | {"transform": {"x": "{content.y}"}}), "tool_calls: its transform"),
     ],
 )

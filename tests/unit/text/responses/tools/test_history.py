@@ -51,6 +51,9 @@ WRITTEN = {
 {%- for name, value in tool.function.arguments|items %}
 {{- '<parameter=' + name + '>\n' }}{{- value | string }}{{- '\n</parameter>\n' }}{%- endfor %}
 {{- '</function>\n</tool_call>' }}""",
+    "gemma4": """{{- '<|tool_call>call:' + tool['function']['name'] + '{' }}
+{%- for name, value in tool['function']['arguments'] | dictsort %}{{- ',' if not loop.first }}{{- name }}:
+{{- '<|"|>' + value + '<|"|>' if value is string else value | tojson }}{%- endfor %}{{- '}<tool_call|>' }}""",
     "deepseek": """{%- if message['content'] is none %}{{- '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + tool['type']
 + '<｜tool▁sep｜>' + tool['function']['name'] + '\n```json\n' + tool['function']['arguments']
 + '\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>' }}{%- endif %}""",
@@ -110,6 +113,19 @@ def test_calls_come_one_by_one_where_the_family_writes_one_at_a_time() -> None:
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant", "tool", "user"]
     assert [len(messages[at]["tool_calls"]) for at in (1, 3)] == [1, 1]
     assert [messages[at]["content"] for at in (1, 2, 3, 4)] == ["I look.", "a", "", "b"]
+
+
+def test_results_are_fields_of_the_message_that_called_where_the_template_knows_no_role_for_them() -> None:
+    calls = {"role": "assistant", "tool_calls": [call(None, "a"), call(None, "b")]}
+    results = [{"role": "tool", "tool_call_id": each, "content": each} for each in ("b", "a")]
+    messages, _ = prepared(
+        [CHAT[0], calls, *results, CHAT[0]], TOOLS, BY_NAME["gemma4"], "tools message.tool_responses"
+    )
+    assert [message["role"] for message in messages] == ["user", "assistant", "user"]
+    assert messages[1]["tool_responses"] == [{"name": "weather", "response": each} for each in ("b", "a")]
+    newer = "tools message.tool_responses follow.tool_call_id"
+    messages, _ = prepared([CHAT[0], calls, *results], TOOLS, BY_NAME["gemma4"], newer)
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool"]
 
 
 def test_a_system_message_keeps_its_text() -> None:

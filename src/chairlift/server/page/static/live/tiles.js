@@ -21,6 +21,9 @@ function setTile(name, value, unit, note) {
   tile.note.textContent = note || "\u00a0";
 }
 
+// Of models whose layers do not all keep all tokens: found for those that do, computed again for the others.
+const missedNote = (tick) => (tick.missed_tokens ? `, ${short(tick.missed_tokens / tick.seconds)} missed/s` : "");
+
 function drawTiles() {
   const tick = last();
   if (!tick) return;
@@ -29,7 +32,7 @@ function drawTiles() {
   setTile("running", short(tick.running), limits ? "of " + short(limits.max_running) : "", `${short(tick.steps / tick.seconds)} steps/s`);
   setTile("waiting", short(tick.waiting), "", tick.waiting ? `longest ${seconds(tick.longest_wait_s)}` : tick.preempted ? `${tick.preempted} preempted` : "none preempted");
   setTile("output", short(tick.output_tokens / tick.seconds), "tokens/s", `${short(tick.finished / tick.seconds)} answers/s`);
-  setTile("prompt", short(tick.prompt_tokens / tick.seconds), "tokens/s", `${short(tick.cached_tokens / tick.seconds)} cached/s`);
+  setTile("prompt", short(tick.prompt_tokens / tick.seconds), "tokens/s", `${short(tick.cached_tokens / tick.seconds)} cached/s` + missedNote(tick));
   for (const name of ["ttft", "itl"]) {
     const found = tick[name + "_s"];
     setTile(name, ...inParts(found), found ? `p50; p99 ${seconds(found[2])}` : "none lately");

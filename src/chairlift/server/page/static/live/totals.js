@@ -26,7 +26,7 @@ const TOTALS = {
   },
   done: {
     "output tokens": (engine) => short(engine.output_tokens), "prompt tokens computed": (engine) => short(engine.prompt_tokens),
-    "found in the prefix cache": (engine) => short(engine.cached_tokens), preemptions: (engine) => short(engine.preemptions), steps: (engine) => short(engine.steps),
+    "found in the prefix cache": (engine) => short(engine.cached_tokens), "missed there, for want of a state": (engine) => short(engine.missed_tokens), preemptions: (engine) => short(engine.preemptions), steps: (engine) => short(engine.steps),
   },
 };
 const totalFields = []; // [its place, what it shows]
