@@ -234,7 +234,7 @@ HONEST: dict[str, Callable[[float], Body]] = {
 WARMING: tuple[Body, ...] = (
     *((COMPLETIONS, {"prompt": f"{number} lifts go up. " * 120, "max_tokens": 2}) for number in range(12)),
     (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "guided_json": {"type": "object"}}),
-    (COMPLETIONS, {"prompt": [9] * 2000, "max_tokens": 20, "n": 128, "prompt_logprobs": 20, "logprobs": 100,
+    (COMPLETIONS, {"prompt": [9] * 1000, "max_tokens": 20, "n": 128, "prompt_logprobs": 20, "logprobs": 100,
                    "temperature": 1, "top_p": 0.9, "frequency_penalty": 1, "logit_bias": {"9": 1}}),
     (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "use_beam_search": True, "best_of": 32, "temperature": 0}),
     (COMPLETIONS, {"prompt": ["Up and down."] * 32, "max_tokens": 1, "n": 128}),
