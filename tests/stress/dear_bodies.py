@@ -142,8 +142,21 @@ def best_of_many(share: float) -> Body:
     return _completion(n=1, best_of=128, max_tokens=round(500 * share), ignore_eos=True)
 
 
+def far_filter(share: float) -> Body:
+    return _completion(n=round(128 * share), top_k=1000, top_p=0.9, max_tokens=50, ignore_eos=True)
+
+
+def flat_filter(share: float) -> Body:
+    return _completion(n=round(128 * share), temperature=100, top_p=0.02, max_tokens=50, ignore_eos=True)
+
+
 def candidates(share: float) -> Body:
     return _completion(use_beam_search=True, best_of=32, temperature=0, max_tokens=round(200 * share), ignore_eos=True)
+
+
+def streamed_beams(share: float) -> Body:
+    asked = {"use_beam_search": True, "best_of": 32, "n": 32, "temperature": 0, "stream": True}
+    return _completion(prompt=["Up"] * round(40 * share), max_tokens=100, **asked)
 
 
 def repeated_shape(share: float) -> Body:
@@ -207,7 +220,10 @@ DEAR: dict[str, Callable[[float], Body]] = {
     "a streamed echo of many prompts": streamed_echo,
     "scores that a stream tells again": told_again,
     "the best of many samples": best_of_many,
+    "filters that reach far x choices": far_filter,
+    "a filter of flat scores x choices": flat_filter,
     "candidates of beams": candidates,
+    "streamed beams of many prompts": streamed_beams,
     "a shape x prompts": repeated_shape,
     "a queue of one key": long_queue,
     "stops x choices": stops,
