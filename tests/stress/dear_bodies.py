@@ -10,10 +10,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from chairlift.core.params import SamplingParams
+from chairlift.server.admission.cost import filter_tokens
+
 Body = tuple[str, dict[str, Any]]  # a route, and what it is sent
 COMPLETIONS, CHAT, RESPONSES = "/v1/completions", "/v1/chat/completions", "/v1/responses"
 _USUAL_CHARACTERS = 4  # of a token
 _MAX_SAMPLES = 128  # of a prompt
+_FILTERS = {"temperature", "top_k", "top_p"}
 ALIKE = "start: e\ne: e e | /[a-zA-Z ]/"  # every text has very many derivations
 
 
@@ -23,7 +27,8 @@ def _completion(**fields: Any) -> Body:
 
 def as_many_tokens(body: Body) -> Body:
     """An honest body with prompts, samples and tokens as another's; no other's prompt begins like its. A token of a
-    prompt that is scored takes a row of scores as a generated one does: it counts as one."""
+    prompt that is scored takes a row of scores as a generated one does: it counts as one. One that a filter draws from
+    much of the vocabulary counts twice, as for its key."""
     route, fields = body
     ids = [random.Random(json.dumps(fields)).randrange(20, 300)]
     prompt = fields["prompt"] if route == COMPLETIONS else ids * (len(json.dumps(fields)) // _USUAL_CHARACTERS)
@@ -31,6 +36,8 @@ def as_many_tokens(body: Body) -> Body:
         prompt = ids * len(prompt) if isinstance(prompt[0], int) else [_as_long(each, ids) for each in prompt]
     num_samples = max(fields.get("n", 1), fields.get("best_of", 1))
     num_tokens = fields.get("max_tokens", fields.get("max_output_tokens", 8))
+    if filter_tokens(1, SamplingParams(**{name: fields[name] for name in _FILTERS & fields.keys()})):
+        num_tokens *= 2
     if "prompt_logprobs" in fields or {"echo", "logprobs"} <= fields.keys():
         prompts = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
         num_samples = _MAX_SAMPLES
