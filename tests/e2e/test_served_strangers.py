@@ -113,7 +113,7 @@ def test_nothing_of_a_key_or_a_prompt_is_logged(site: Site) -> None:
         (("--host", "0.0.0.0", "--api-key", "short"), "api_key: a key must be text of at least 16"),
         (("--tls-cert", "/dev/null"), "--tls-cert and --tls-key belong together"),
         (("--tls-cert", "/dev/null", "--tls-key", "/dev/null"), "tls_cert /dev/null"),
-        (("--admin-port", "0", "--admin-host", "0.0.0.0"), "set admin_key too"),
+        (("--admin-port", "0", "--admin-host", "0.0.0.0"), "set --admin-key too"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_the_start(options: tuple[str, ...], complaint: str) -> None:

@@ -286,6 +286,15 @@ def dear_bodies(target: Target) -> None:
         post_body(target, make(target.share))
 
 
+def post_honest(target: Target, body: Body) -> None:
+    """Again where the queue is full: it may hold one whose client has just left."""
+    path, data = encoded(body)
+    for _ in range(20):
+        if status(target.begin(target.post(path, data))) != "429":
+            return
+        time.sleep(0.2)
+
+
 def post_body(target: Target, body: Body) -> None:
     path, data = encoded(body)
     sent = target.post(path, data)
@@ -397,7 +406,7 @@ BODIES: dict[str, Attack] = {
     name: attack
     for kind, make in DEAR.items()
     for name, attack in (
-        (AS_MANY + kind, lambda target, make=make: post_body(target, as_many_tokens(make(target.share)))),
+        (AS_MANY + kind, lambda target, make=make: post_honest(target, as_many_tokens(make(target.share)))),
         (kind, lambda target, make=make: post_body(target, make(target.share))),
     )
 }

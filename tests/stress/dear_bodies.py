@@ -10,10 +10,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from chairlift.core.params import SamplingParams
+from chairlift.server.admission.cost import filter_tokens
+
 Body = tuple[str, dict[str, Any]]  # a route, and what it is sent
 COMPLETIONS, CHAT, RESPONSES = "/v1/completions", "/v1/chat/completions", "/v1/responses"
 _USUAL_CHARACTERS = 4  # of a token
 _MAX_SAMPLES = 128  # of a prompt
+_FILTERS = {"temperature", "top_k", "top_p"}
 ALIKE = "start: e\ne: e e | /[a-zA-Z ]/"  # every text has very many derivations
 
 
@@ -23,7 +27,8 @@ def _completion(**fields: Any) -> Body:
 
 def as_many_tokens(body: Body) -> Body:
     """An honest body with prompts, samples and tokens as another's; no other's prompt begins like its. A token of a
-    prompt that is scored takes a row of scores as a generated one does: it counts as one."""
+    prompt that is scored takes a row of scores as a generated one does: it counts as one. One that a filter draws from
+    much of the vocabulary counts twice, as for its key."""
     route, fields = body
     ids = [random.Random(json.dumps(fields)).randrange(20, 300)]
     prompt = fields["prompt"] if route == COMPLETIONS else ids * (len(json.dumps(fields)) // _USUAL_CHARACTERS)
@@ -31,6 +36,8 @@ def as_many_tokens(body: Body) -> Body:
         prompt = ids * len(prompt) if isinstance(prompt[0], int) else [_as_long(each, ids) for each in prompt]
     num_samples = max(fields.get("n", 1), fields.get("best_of", 1))
     num_tokens = fields.get("max_tokens", fields.get("max_output_tokens", 8))
+    if filter_tokens(1, SamplingParams(**{name: fields[name] for name in _FILTERS & fields.keys()})):
+        num_tokens *= 2
     if "prompt_logprobs" in fields or {"echo", "logprobs"} <= fields.keys():
         prompts = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
         num_samples = _MAX_SAMPLES
@@ -142,8 +149,21 @@ def best_of_many(share: float) -> Body:
     return _completion(n=1, best_of=128, max_tokens=round(500 * share), ignore_eos=True)
 
 
+def far_filter(share: float) -> Body:
+    return _completion(n=round(128 * share), top_k=1000, top_p=0.9, max_tokens=50, ignore_eos=True)
+
+
+def flat_filter(share: float) -> Body:
+    return _completion(n=round(128 * share), temperature=100, top_p=0.02, max_tokens=50, ignore_eos=True)
+
+
 def candidates(share: float) -> Body:
     return _completion(use_beam_search=True, best_of=32, temperature=0, max_tokens=round(200 * share), ignore_eos=True)
+
+
+def streamed_beams(share: float) -> Body:
+    asked = {"use_beam_search": True, "best_of": 32, "n": 32, "temperature": 0, "stream": True}
+    return _completion(prompt=["Up"] * round(40 * share), max_tokens=100, **asked)
 
 
 def repeated_shape(share: float) -> Body:
@@ -207,7 +227,10 @@ DEAR: dict[str, Callable[[float], Body]] = {
     "a streamed echo of many prompts": streamed_echo,
     "scores that a stream tells again": told_again,
     "the best of many samples": best_of_many,
+    "filters that reach far x choices": far_filter,
+    "a filter of flat scores x choices": flat_filter,
     "candidates of beams": candidates,
+    "streamed beams of many prompts": streamed_beams,
     "a shape x prompts": repeated_shape,
     "a queue of one key": long_queue,
     "stops x choices": stops,
@@ -234,7 +257,7 @@ HONEST: dict[str, Callable[[float], Body]] = {
 WARMING: tuple[Body, ...] = (
     *((COMPLETIONS, {"prompt": f"{number} lifts go up. " * 120, "max_tokens": 2}) for number in range(12)),
     (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "guided_json": {"type": "object"}}),
-    (COMPLETIONS, {"prompt": [9] * 2000, "max_tokens": 20, "n": 128, "prompt_logprobs": 20, "logprobs": 100,
+    (COMPLETIONS, {"prompt": [9] * 1000, "max_tokens": 20, "n": 128, "prompt_logprobs": 20, "logprobs": 100,
                    "temperature": 1, "top_p": 0.9, "frequency_penalty": 1, "logit_bias": {"9": 1}}),
     (COMPLETIONS, {"prompt": "Hi", "max_tokens": 8, "use_beam_search": True, "best_of": 32, "temperature": 0}),
     (COMPLETIONS, {"prompt": ["Up and down."] * 32, "max_tokens": 1, "n": 128}),

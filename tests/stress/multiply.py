@@ -310,6 +310,18 @@ def tools(rng: random.Random, route: str) -> dict[str, Any]:
     return {"tools": [{"type": "function", **each} for each in made]} if route == RESPONSES else {}
 
 
+def filters(rng: random.Random, route: str) -> dict[str, Any]:
+    kinds = {
+        "temperature": rng.choice([0.1, 1.5, 100]), "top_p": rng.choice([0.02, 0.3, 0.999]),
+        "top_k": size(rng, 40_000), "min_p": rng.choice([1e-9, 0.1, 0.9]),
+        "frequency_penalty": 1, "repetition_penalty": 1.2,
+    }  # fmt: skip
+    names = set(kinds) - (
+        {"min_p", "top_k", "repetition_penalty", "frequency_penalty"} if route == RESPONSES else set()
+    )
+    return {name: kinds[name] for name in rng.sample(sorted(names), rng.randint(1, len(names)))}
+
+
 FIELDS: dict[str, Callable[[random.Random, str], dict[str, Any]]] = {
     "n": lambda rng, route: {"n": size(rng, 128)} if route != RESPONSES else {},
     "scores": scores,
@@ -318,6 +330,7 @@ FIELDS: dict[str, Callable[[random.Random, str], dict[str, Any]]] = {
     "stop": lambda rng, route: {"stop": [text(rng)[:500] for _ in range(4)]} if route != RESPONSES else {},
     "bias": lambda rng, route: {"logit_bias": {str(i): 1 for i in range(size(rng, 1024))}},
     "long": lambda rng, route: {"ignore_eos": True},
+    "filters": filters,
     "stream": lambda rng, route: {"stream": True},
     "beams": lambda rng, route: (
         {"use_beam_search": True, "best_of": size(rng, 32), "temperature": 0} if route == COMPLETIONS else {}

@@ -278,5 +278,5 @@ class Drawing(Protocol):
     """Operations that also draw tokens, by the torch sampler's noise and faster."""
 
     def draw(self, logits: Tensor, samples: Samples) -> list[int]:
-        """A token for each sample of float32 [S, V]; -1 where the sampler has to draw it. Largest logits are finite; no
-        sample is greedy or has filters other than `FAST` ones."""
+        """A token for each sample of float32 [S, V]. Largest logits are finite; no sample is greedy, or has
+        filters other than `FAST` ones."""

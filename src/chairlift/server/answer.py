@@ -25,7 +25,7 @@ from chairlift.live.wire.generation import Generation
 from chairlift.live.wire.messages import Output
 from chairlift.server.admission.api_keys import salt_of
 from chairlift.server.admission.bounds import Reservation
-from chairlift.server.admission.cost import GIVEN_UP_TOKENS, prompt_tokens, score_tokens
+from chairlift.server.admission.cost import GIVEN_UP_TOKENS, filter_tokens, prompt_tokens, score_tokens
 from chairlift.server.admission.rejected import OutOfTime
 from chairlift.server.context import ServerContext
 from chairlift.server.naming import NO_NAMES, naming
@@ -163,8 +163,8 @@ class Answer:
             self._reservation.leave()
             self._reservation = None
             num_made = self._num_computed()
-            num_more = score_tokens(num_made, self.params) + GIVEN_UP_TOKENS * self._is_given_up
-            self.load.charge(self.payers, num_made + num_more)
+            num_more = score_tokens(num_made, self.params) + filter_tokens(num_made, self.params)
+            self.load.charge(self.payers, num_made + num_more + GIVEN_UP_TOKENS * self._is_given_up)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -99,3 +99,9 @@ async def test_usage_of_each_chunk_is_for_those_who_ask_for_usage() -> None:
 async def test_a_bias_names_the_keys_that_are_no_tokens() -> None:
     response = await HttpWorld().post(CHAT[0], CHAT[1] | {"logit_bias": {"5": 1, "a word": 1, "b": 1}})
     assert response.json()["error"]["message"] == "logit_bias: the keys must be token ids, got 'a word', 'b'"
+
+
+@pytest.mark.parametrize("bias", [[[5, 1]], [5, 1], "5"])
+async def test_a_bias_that_is_no_map_is_told_what_to_send(bias: object) -> None:
+    response = await HttpWorld().post(CHAT[0], CHAT[1] | {"logit_bias": bias})
+    assert response.json()["error"]["message"].endswith('logits, such as {"42": -100}')

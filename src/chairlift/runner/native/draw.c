@@ -1,17 +1,15 @@
 /* Draws a token from each row of logits: temperature, top-k, top-p, min-p, then the inverse of the running sums.
  *
  * The steps of chairlift/runner/sampling/sampler.py, in the same order and with the same noise, so both draw the same
- * token but for rounding at an edge. Rows that need a full sort are left to torch: the result is -1.
+ * token but for rounding at an edge.
  */
-#include "kernels.h"
+#include "draw.h"
 
 #include <math.h>
-#include <string.h>
 
 enum {
     LANES = 32,
     BLOCK = 256,        /* weights that share a running sum */
-    CANDIDATES = 256,   /* as in sampler.py: filters that reach further draw from all tokens instead */
     GROUPS = 1024,      /* value i is in group i % GROUPS */
     MAX_WANTED = 768,   /* most likely tokens that groups can find */
     MAX_FOUND = 4096,   /* tokens that are sorted */
@@ -35,26 +33,6 @@ typedef struct {
     int64_t *out;
 } draw_job;
 
-/* The parameters of one token, with as many digits as logits have. */
-typedef struct {
-    uint64_t noise; /* of the position */
-    float temperature, top_p, min_p;
-    int64_t top_k;
-} sample;
-
-/* One row: its logits x, their weights exp((x - largest) / temperature), and the sum of each block of weights. */
-typedef struct {
-    const float *x;
-    float *weights;
-    double *sums, whole;
-    int64_t n;
-} weighed;
-
-typedef struct {
-    uint32_t key; /* ascending keys are descending values */
-    int32_t id;
-} candidate;
-
 /* chairlift/runner/sampling/noise.py, number for number. */
 static uint64_t mixed(uint64_t x) {
     x += 0x9E3779B97F4A7C15u;
@@ -63,7 +41,7 @@ static uint64_t mixed(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-static double uniform(const sample *asked, int attempt) {
+double uniform(const sample *asked, int attempt) {
     return (double)(mixed(asked->noise ^ (uint64_t)attempt) >> 12) * 0x1p-52;
 }
 
@@ -114,7 +92,7 @@ INLINE void weigh(weighed *row, float temperature, const int has_fma) {
     }
 }
 
-static double mark_of(double noise, double whole) {
+double mark_of(double noise, double whole) {
     double mark = noise * whole;
     return mark < whole ? mark : nextafter(whole, 0.0);
 }
@@ -192,13 +170,6 @@ INLINE float threshold(const float *x, int64_t n, int wanted) {
     return select_largest(best, GROUPS, wanted);
 }
 
-static uint32_t descending(float value) {
-    uint32_t bits;
-    value += 0.0f; /* there are two zeros */
-    memcpy(&bits, &value, 4);
-    return ~(bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u));
-}
-
 /* All tokens that reach `least`, by id; how many, or -1 if they are too many. */
 INLINE int gather(const float *x, int64_t n, float least, candidate *found) {
     int count = 0;
@@ -215,7 +186,7 @@ INLINE int gather(const float *x, int64_t n, float least, candidate *found) {
 }
 
 /* By key; equal keys stay in order. The result is in `items`. */
-static void sort_by_key(candidate *items, candidate *spare, int count) {
+void sort_by_key(candidate *items, candidate *spare, int count) {
     for (int shift = 0; shift < 32; shift += 8) {
         int starts[257] = {0};
         for (int i = 0; i < count; i++) starts[(items[i].key >> shift & 255) + 1]++;
@@ -255,19 +226,28 @@ static int num_kept(const sample *asked, const weighed *row, const candidate *fo
     return kept;
 }
 
+/* Beyond the candidates. Torch draws from all tokens there, unless a filter is top-k: the same here, by the same noise. */
+INLINE int64_t draw_far(const sample *asked, const weighed *row) {
+    int is_wide;
+    int64_t token = draw_in_order(asked, row, &is_wide), wide = is_wide && !asked->top_k ? draw_wide(asked, row) : -1;
+    return wide < 0 ? token : wide;
+}
+
 INLINE int64_t draw_filtered(const sample *asked, const weighed *row) {
     int64_t top_k = asked->top_k, n = row->n;
     int64_t wanted = top_k > CANDIDATES && top_k < n ? top_k : CANDIDATES;
-    if (wanted > MAX_WANTED && n > 2 * GROUPS) return -1;
+    if (wanted > MAX_WANTED && n > 2 * GROUPS) return draw_far(asked, row);
     candidate *found = scratch(SCRATCH_ITEMS, 2 * MAX_FOUND * sizeof(candidate));
     int count = gather(row->x, n, threshold(row->x, n, (int)wanted), found), is_all;
-    if (count < 0) return -1;
+    if (count < 0) return draw_far(asked, row);
     sort_by_key(found, found + MAX_FOUND, count);
     int kept = num_kept(asked, row, found, count, &is_all);
-    /* Torch draws from all tokens where its candidates do not suffice: the same here, by the same noise. */
     int is_wide = n > CANDIDATES && found[kept - 1].key >= found[CANDIDATES - 1].key;
-    if (is_wide && !top_k) return draw_wide(asked, row);
-    if (!is_all) return -1;
+    if (is_wide && !top_k) {
+        int64_t token = draw_wide(asked, row);
+        return token < 0 ? draw_in_order(asked, row, &is_wide) : token;
+    }
+    if (!is_all) return draw_far(asked, row);
     double sum = 0;
     for (int i = 0; i < kept; i++) sum += row->weights[found[i].id];
     double mark = mark_of(uniform(asked, 0), sum), before = 0;

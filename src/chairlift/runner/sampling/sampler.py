@@ -9,7 +9,6 @@ Always: a row's token depends on that row and its request alone, not on the batc
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -79,10 +78,9 @@ def choose(logits: Tensor, samples: Samples, ops: Ops) -> Chosen:
     drawn = [i for i, temperature in enumerate(samples["temperature"].tolist()) if temperature and not is_bad[i]]
     fast = [i for i in drawn if not samples["kind"][i] & IS_SLOW]
     if fast and isinstance(ops, Drawing) and logits.dtype is torch.float32:
-        found = dict(zip(fast, ops.draw(logits, samples[fast]), strict=True))
-        drawn = [i for i in drawn if found.get(i, -1) < 0]
-        for i, token in found.items():
+        for i, token in zip(fast, ops.draw(logits, samples[fast]), strict=True):
             chosen[i] = token
+        drawn = [i for i in drawn if samples["kind"][i] & IS_SLOW]
     for draw, kind in ((_draw_plain, 0), (_draw_filtered, IS_FILTERED)):
         _redraw(chosen, [i for i in drawn if samples["kind"][i] & IS_FILTERED == kind], logits, samples, draw)
     return Chosen(chosen, bad)
@@ -123,11 +121,24 @@ def _redraw(tokens: list[int], indices: list[int], scaled: Tensor, samples: Samp
             tokens[index] = token
 
 
-def _draw_wide(scaled: Tensor, samples: Samples, attempt: int = 1) -> list[int]:
+def _draw_wide(scaled: Tensor, samples: Samples) -> list[int]:
     """For filters that keep much of the vocabulary: draws from all of it until they keep the token, which takes a pass
     or two over the row where sorting takes many; after MAX_ATTEMPTS the row is sorted."""
-    if attempt > MAX_ATTEMPTS:
-        return _draw_whole(scaled, samples)
+    tokens, left = [0] * len(samples), [*range(len(samples))]
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        part = scaled if len(left) == len(samples) else scaled[left]
+        drawn, is_kept = _try_wide(part, samples[left], attempt)
+        for index, token in zip(left, drawn, strict=True):
+            tokens[index] = token
+        left = [index for index, is_one in zip(left, is_kept, strict=True) if not is_one]
+        if not left:
+            return tokens
+    _redraw(tokens, left, scaled, samples, _draw_whole)
+    return tokens
+
+
+def _try_wide(scaled: Tensor, samples: Samples, attempt: int) -> tuple[list[int], list[bool]]:
+    """Tokens of whole rows, and whether filters keep them."""
     shares = scaled.softmax(dim=-1)
     drawn = _invert(shares, samples, attempt)[:, None]
     value = scaled.gather(-1, drawn)
@@ -137,10 +148,7 @@ def _draw_wide(scaled: Tensor, samples: Samples, attempt: int = 1) -> list[int]:
     ahead = shares.masked_fill_(is_behind, 0.0).cumsum(dim=-1)[:, -1:]
     top_p = _column(samples["top_p"], scaled)
     is_kept = ((ahead < top_p) | (top_p >= 1.0)) & (value >= _least(samples, scaled))
-    tokens: list[int] = drawn.flatten().tolist()
-    again = [index for index, is_one in enumerate(is_kept.flatten().tolist()) if not is_one]
-    _redraw(tokens, again, scaled, samples, partial(_draw_wide, attempt=attempt + 1))
-    return tokens
+    return drawn.flatten().tolist(), is_kept.flatten().tolist()
 
 
 def _largest(scaled: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -53,10 +53,17 @@ def score(logits: Tensor, tokens: Sequence[int], num_top: Sequence[int], by: Mea
     return [scores[i] for i in range(len(tokens))]
 
 
+def max_rows(logits: Tensor) -> int:
+    """Of [S, vocab], that are sampled or scored at once: on a processor few, but one for each thread. Each copy of them
+    all would take as much memory as all else of a step there."""
+    if logits.device.type != "cpu":
+        return max(1, len(logits))
+    return max(torch.get_num_threads(), _MAX_NUMBERS // logits.shape[-1])
+
+
 def measure(logits: Tensor, tokens: Tensor, num_top: int) -> Tensor:
-    """The numbers of scores for tokens [S] in logits [S, vocab], on their device: [S, 3 + 2 * top]. On a processor few
-    rows go at once: scores took more memory than all else of a step there."""
-    rows = max(1, _MAX_NUMBERS // logits.shape[-1]) if logits.device.type == "cpu" else len(logits)
+    """The numbers of scores for tokens [S] in logits [S, vocab], on their device: [S, 3 + 2 * top]."""
+    rows = max_rows(logits)
     if rows < len(logits):
         pieces = zip(logits.split(rows), tokens.split(rows), strict=True)
         return torch.cat([measure(*piece, num_top) for piece in pieces])

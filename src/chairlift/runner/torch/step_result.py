@@ -1,8 +1,10 @@
 """From a step's hidden states and logits to its result: tokens, scores, and failed requests."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from chairlift.core.ids import RequestId
@@ -11,7 +13,7 @@ from chairlift.core.score import TokenScore
 from chairlift.runner.model import Model
 from chairlift.runner.sampling.matchers import Masks
 from chairlift.runner.sampling.sampler import Chosen, choose, forbid, shape_logits
-from chairlift.runner.sampling.scores import Measure, PromptTargets, score
+from chairlift.runner.sampling.scores import Measure, PromptTargets, max_rows, score
 from chairlift.runner.sampling.table import IS_SCORED, Changes, Samples
 
 NOT_A_NUMBER = "the model's output is not a number (overflow or damaged weights)"
@@ -27,15 +29,23 @@ def make_step_result(
     masks: tuple[list[int], Masks] | None = None,
 ) -> tuple[StepResult, list[range]]:  # fmt: skip
     """The result, and for each sample the rows whose tokens count. logits [S, vocab] of samples and drafts, each of its
-    request; overwritten. masks: rows that are held to a shape, with the tokens that may come there."""
-    wanted = [i for i, kind in enumerate(samples["kind"].tolist()) if kind & IS_SCORED]
-    raw = logits[wanted] if wanted else logits  # a copy: sampling overwrites
-    shape_logits(logits, samples, texts, changes)
-    if masks is not None:
-        forbid(logits, masks[0], masks[1].words)
-    chosen = choose(logits, samples, model.ops)
-    tokens = [max(0, chosen.tokens[i]) for i in wanted]  # invalid tokens are -1
-    scores = dict(zip(wanted, score(raw, tokens, samples["num_top"][wanted].tolist()), strict=True))
+    request; overwritten. masks: rows that are held to a shape, in their order, with the tokens that may come there."""
+    chosen, scores = Chosen([], []), dict[int, TokenScore]()
+    at_once = max_rows(logits)
+    for low in range(0, len(logits), at_once):
+        part, own = logits[low : low + at_once], samples[low : low + at_once].copy()
+        own["row"], high = np.arange(len(own)), low + len(part)
+        wanted = [i for i, kind in enumerate(own["kind"].tolist()) if kind & IS_SCORED]
+        raw = part[wanted] if wanted else part  # a copy: sampling overwrites
+        shape_logits(part, own, texts[low:high], [(i - low, each) for i, each in changes if low <= i < high])
+        if masks is not None:
+            held = slice(bisect_left(masks[0], low), bisect_left(masks[0], high))
+            forbid(part, [i - low for i in masks[0][held]], masks[1].words[held])
+        tokens, bad = choose(part, own, model.ops)
+        told = [max(0, tokens[i]) for i in wanted]  # invalid tokens are -1
+        scores |= zip([low + i for i in wanted], score(raw, told, own["num_top"][wanted].tolist()), strict=True)
+        chosen.tokens.extend(tokens)
+        chosen.bad.extend(low + i for i in bad)
     runs = list(_runs(plan, chosen))
     firsts = [(run[0], requests[run[0]]) for run in runs]
     result = StepResult(

@@ -33,6 +33,7 @@ MAX_TOKENS = 262_144  # of a text to tokenize or detokenize; more if the context
 MAX_TOOL_CHARACTERS = 2**20  # of the parameters of all tools that may be called
 
 _SHAPE_CHARACTERS, _SCORES, _REFUSED_BYTES = 4, 32, 1024  # that count as a token
+_FAR_TOP_K, _FLAT_TOP_P = 256, 0.5
 GIVEN_UP_TOKENS = 1024  # what an answer counts as beside its tokens, whose shape the engine cannot or will not follow
 _UNCHARGED = (429, 503)  # refused for what the server lacks
 PIECE_S = 0.02  # of work in the event loop
@@ -94,6 +95,13 @@ def score_tokens(num_tokens: int, params: SamplingParams) -> int:
         return 0
     num_each = 2 * params.beam_width or 1 + (params.logprobs or 0)  # a beam has that many candidates
     return num_tokens + num_tokens * num_each // _SCORES
+
+
+def filter_tokens(num_tokens: int, params: SamplingParams) -> int:
+    """Tokens once more that filters draw from much of the vocabulary: from more than samplers look at first, or from a
+    little of what a high temperature made flat."""
+    is_far = params.top_k > _FAR_TOP_K or (params.temperature > 1 and params.top_p < _FLAT_TOP_P)
+    return num_tokens if is_far and not params.is_greedy else 0
 
 
 def check_count(field: str, what: str, count: int, most: int) -> None:

@@ -19,7 +19,7 @@ from msgspec import inspect
 from chairlift.config.options.values import did_you_mean
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.bodies import is_deep
-from chairlift.text.structured.source import MAX_DEPTH
+from chairlift.text.structured.source import TOO_DEEP
 
 Known = dict[str, "Known | None"]  # names of fields, and those inside objects
 
@@ -124,7 +124,8 @@ _WORDS = {
 }  # fmt: skip
 _GOT = _WORDS | {"float": "a fraction"}
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
-_TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
+# What to send instead of a value of another type.
+_LIKE = {"logit_bias": 'token ids with what is added to their logits, such as {"42": -100}'}
 
 
 def read(body: bytes | bytearray, kind: type[T]) -> tuple[T, list[str]]:
@@ -179,9 +180,9 @@ def _decode(body: bytes | bytearray, kind: type[T]) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest("body", f"is not valid JSON: {error}") from error
     except RecursionError as error:
-        raise InvalidRequest("body", _TOO_DEEP) from error
+        raise InvalidRequest("body", f"is {TOO_DEEP}") from error
     if is_deep(body):
-        raise InvalidRequest("body", _TOO_DEEP)
+        raise InvalidRequest("body", f"is {TOO_DEEP}")
     return value
 
 
@@ -192,7 +193,8 @@ def _named(error: msgspec.ValidationError) -> InvalidRequest:
     missing = _MISSING.fullmatch(what)
     if missing:
         path, what = f"{path}.{missing['name']}".lstrip("."), "is required"
-    return InvalidRequest(path or "body", _in_words(what))
+    like = _LIKE.get(path.partition("[")[0])
+    return InvalidRequest(path or "body", _in_words(what) + (f"; send {like}" if like else ""))
 
 
 def _in_words(what: str) -> str:

@@ -16,7 +16,7 @@ from chairlift.text.structured.bounded import bounded
 from chairlift.text.structured.rules_depth import check_gbnf
 from chairlift.text.structured.schema_depth import check_depth
 from chairlift.text.structured.shared import with_shared_parts
-from chairlift.text.structured.source import check_length, constraints_of, wrong
+from chairlift.text.structured.source import TOO_DEEP, check_length, constraints_of, wrong
 
 ANY_TEXT = r"(?s:.*)"
 _GIVEN = "// given"  # at the head of rules that a client wrote, where they are a part
@@ -63,7 +63,9 @@ def library_schema(schema: Any) -> str:
         made = with_shared_parts(bounded(said))
         check_depth(made)
         return msgspec.json.encode({**made, "x-guidance": JSON_OPTIONS}).decode()
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise wrong(TOO_DEEP) from error
+    except ValueError as error:
         raise wrong(f"not a JSON schema: {error}") from error
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 from chairlift.text.structured.depth import MAX_RULES, Links
 from chairlift.text.structured.schema_depth import check_depth
-from chairlift.text.structured.source import check_optional, num_optional, wrong
+from chairlift.text.structured.source import TOO_DEEP, check_optional, num_optional, wrong
 
 # Pairs of a place that names a rule and a name in that rule: what a parser may try wherever a rule ends. SQL has some
 # thousands. Eight rules of all their pairs have 131,000, and one byte of their text takes 100 ms; twelve take seconds.
@@ -136,7 +136,7 @@ class _Reader:
         try:
             value, self._at = json.JSONDecoder().raw_decode(self._source, self._at)
         except RecursionError as error:
-            raise wrong(f"not JSON: {error}") from error
+            raise wrong(TOO_DEEP) from error
         except ValueError:  # the library reads no more of it
             return
         if kind == "json":

@@ -37,6 +37,7 @@ def _held(key: str, value: Any) -> Any:
 
 
 MAX_DEPTH = 200  # levels of JSON
+TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
 
 
@@ -72,10 +73,12 @@ def loaded(source: str) -> Any:
     """What a text in JSON holds."""
     try:
         value = msgspec.json.decode(source)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise wrong(TOO_DEEP) from error
+    except ValueError as error:
         raise wrong(f"not JSON: {error}") from error
     if is_deep(value):
-        raise wrong(f"nested more than {MAX_DEPTH} levels deep")
+        raise wrong(TOO_DEEP)
     return value
 
 

@@ -1,17 +1,15 @@
 import math
 from collections import Counter
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from chairlift.core.params import SamplingParams
 from chairlift.runner.sampling.sampler import _largest
 from chairlift.runner.sampling.scores import count_above, score
 from chairlift.runner.torch.ops import TorchOps
 from fakes.sampled import Row, sample, uniform
+from unit.runner.largest import Largest
 from unit.runner.twins import request
 
 OPS = TorchOps()
@@ -223,20 +221,10 @@ def test_scores_come_from_the_raw_logits() -> None:
     assert (second.token, second.rank, second.top) == (2, 1, ())
 
 
-class Largest(TorchDispatchMode):
-    """The most numbers that an operation makes."""
-
-    most = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        is_view = func.is_view or func._schema.name.endswith("split.Tensor")
-        sizes = [each.numel() for each in tree_leaves(made) if isinstance(each, torch.Tensor) and not is_view]
-        self.most = max([self.most, *sizes])
-        return made
-
-
-def test_scores_of_many_rows_take_little_memory_beside_their_logits_and_no_other_bits() -> None:
+def test_scores_of_many_rows_take_little_memory_beside_their_logits_and_no_other_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # each has a row at least
     logits = torch.randn(100, 50_000, generator=torch.Generator().manual_seed(1))
     tokens = list(range(100))
     with Largest() as seen:

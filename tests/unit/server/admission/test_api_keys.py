@@ -161,6 +161,10 @@ SEARCH = {"prompt": [1, 2], "use_beam_search": True, "beam_width": 4, "max_token
     [
         ({}, 5),
         ({"n": 3}, 15),
+        ({"top_k": 1000}, 5 + 5),  # drawn from much of the vocabulary
+        ({"top_p": 0.1, "temperature": 2}, 5 + 5),
+        ({"top_k": 50, "top_p": 0.1}, 5),
+        ({"top_k": 1000, "temperature": 0}, 5),
         ({"best_of": 3}, 15 + 15),  # likelihoods choose the best
         (SEARCH, 20 + 20 + 20 * 8 // 32),  # and candidates those of a search, two for each of its members
         (SEARCH | {"n": 2}, 20 + 20 + 20 * 8 // 32),

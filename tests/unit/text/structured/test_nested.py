@@ -11,9 +11,9 @@ from chairlift.text.structured.grammar import nested
     ("structured", "said"),
     [
         (Structured.json_schema("[1]"), "not a JSON schema"),
-        (Structured.json_schema("[" * 5000), "not JSON"),
+        (Structured.json_schema("[" * 5000), "nested more than 200 levels"),
         (Structured.choice([]), "choices must be"),
-        (Structured.structural_tag("[" * 5000), "not JSON"),
+        (Structured.structural_tag("[" * 5000), "nested more than 200 levels"),
     ],
 )
 def test_what_is_no_shape_is_refused(structured: Structured, said: str) -> None:

@@ -71,7 +71,7 @@ def test_a_refusal_is_one_line(structured: Structured, said: str) -> None:
     [
         (Structured.json_schema("{"), "not JSON"),
         (Structured.json_schema("[1]"), "not a JSON schema"),
-        (Structured.json_schema("[" * 5000), "not JSON"),
+        (Structured.json_schema("[" * 5000), "nested more than 200 levels"),
         (Structured.json_schema('{"const": NaN}'), "not JSON"),
         (Structured.json_schema({"$ref": "#/definitions/none"}), "does not exist"),
         (Structured.json_schema({"enum": ["x" * MAX_CHARACTERS]}), "must have at most"),
@@ -105,7 +105,7 @@ def test_a_refusal_is_one_line(structured: Structured, said: str) -> None:
         (Structured("choice", "5"), "choices must be"),
         (Structured("choice", "["), "not JSON"),
         (Structured.structural_tag({"type": "structural_tag"}), "structured_outputs:"),
-        (Structured.structural_tag("[" * 5000), "not JSON"),
+        (Structured.structural_tag("[" * 5000), "nested more than 200 levels"),
     ],
 )
 def test_what_is_no_shape_is_refused(structured: Structured, said: str) -> None:

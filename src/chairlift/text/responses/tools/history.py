@@ -15,7 +15,7 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.responses.templates.template import ResponseTemplate
 from chairlift.text.responses.tools.writer import write_calls
-from chairlift.text.structured.source import MAX_DEPTH, is_deep
+from chairlift.text.structured.source import TOO_DEEP, is_deep
 
 Chat = list[dict[str, Any]]
 _DIGITS = string.digits + string.ascii_letters
@@ -114,12 +114,14 @@ def _call(place: str, call: Any, template: ResponseTemplate | None) -> dict[str,
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except (ValueError, RecursionError) as error:
+        except RecursionError as error:
+            raise InvalidRequest(f"{place}.function.arguments", f"is {TOO_DEEP}") from error
+        except ValueError as error:
             raise InvalidRequest(f"{place}.function.arguments", f"must be a JSON object: {error}") from error
     if not isinstance(arguments, Mapping):
         raise InvalidRequest(f"{place}.function.arguments", "must be a JSON object")
     if is_deep(arguments):
-        raise InvalidRequest(f"{place}.function.arguments", f"is nested more than {MAX_DEPTH} levels deep")
+        raise InvalidRequest(f"{place}.function.arguments", f"is {TOO_DEEP}")
     given = call.get("id")
     named = {"id": call_id(template, given)} if isinstance(given, str) else {}
     return {**named, "type": "function", "function": {"name": function["name"], "arguments": dict(arguments)}}

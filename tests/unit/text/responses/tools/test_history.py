@@ -161,6 +161,7 @@ def test_ids_are_nine_letters_where_the_family_wants_them() -> None:
         ([{}], r"messages\[1\].tool_calls\[0\].function: must be an object"),
         ([call("{")], r"messages\[1\].tool_calls\[0\].function.arguments: must be a JSON object"),
         ([call("[1]")], r"messages\[1\].tool_calls\[0\].function.arguments: must be a JSON object"),
+        ([call("[" * 9_000)], r"messages\[1\].tool_calls\[0\].function.arguments: is nested more than 200 levels"),
     ],
 )
 def test_calls_that_are_not_well_formed_are_refused_with_their_place(calls: Any, said: str) -> None:
