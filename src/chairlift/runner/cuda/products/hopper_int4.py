@@ -13,8 +13,8 @@ from chairlift.runner.cuda.products.int4 import TILE, Int4
 MAX_ROWS = 64
 _MOST = 1024  # programs whose sums are joined
 # Of a program, by the rows that tensor cores take: stretches on their way, and how many programs share a processor.
-_STAGES = {8: 4, 16: 4, 32: 3, 64: 2}
-_PROGRAMS = {8: 4, 16: 3, 32: 3, 64: 2}
+_STAGES = {8: 3, 16: 3, 32: 2, 64: 2}
+_PROGRAMS = {8: 4, 16: 4, 32: 4, 64: 2}
 _FEWEST = 2  # stretches of a program
 
 
@@ -31,7 +31,8 @@ class FewRowsInt4:
         return is_number and 0 < len(x) <= MAX_ROWS
 
     def multiply(
-        self, x: Tensor, matrix: Int4, bias: Tensor | None, dtype: torch.dtype, activation: str = "", is_cut: bool = True
+        self, x: Tensor, matrix: Int4, bias: Tensor | None, dtype: torch.dtype, activation: str = "",
+        is_cut: bool = True,
     ) -> Tensor:  # fmt: skip
         """x [T, in] -> [T, out]; with an activation of a paired matrix: activation(first half of the product) * second
         half. is_cut: sums may be cut into parts."""
@@ -40,20 +41,23 @@ class FewRowsInt4:
         return self.launch(x, matrix, bias, dtype, activation, splits, _STAGES[rows])
 
     def launch(
-        self, x: Tensor, matrix: Int4, bias: Tensor | None, dtype: torch.dtype, activation: str, splits: int, stages: int
+        self, x: Tensor, matrix: Int4, bias: Tensor | None, dtype: torch.dtype, activation: str, splits: int,
+        stages: int,
     ) -> Tensor:  # fmt: skip
         num_rows = len(x)
         num_outputs = matrix.num_rows // (2 if activation else 1)
         rows, tiles = next(rows for rows in _STAGES if num_rows <= rows), _tiles(matrix)
         out = torch.empty(num_rows, num_outputs, dtype=dtype, device=x.device)
         num_across = matrix.columns // TILE
+        num_stretches = num_across // tiles // splits
         int4_rows_kernel[(matrix.num_tiles, splits)](
             TensorDescriptor.from_tensor(x.contiguous(), [rows, tiles * TILE], lines()), self._of(matrix, tiles),
             matrix.scales, matrix.zeros, bias, out, self._partials, self._counters, num_rows, num_outputs, num_across,
-            matrix.scales.shape[1], num_across // tiles // splits, matrix.zero,
-            ROWS=rows, TILES=tiles, GROUP=matrix.group, SPLITS=splits, STAGES=stages, ACTIVATION=activation,
-            IS_PAIRED=matrix.is_paired, IS_PRECISE=matrix.scales.dtype is torch.float16 is not x.dtype, HAS_ZEROS=matrix.zeros is not None, HAS_BIAS=bias is not None,
-            num_warps=4, launch_pdl=True,
+            matrix.scales.shape[1], num_stretches, matrix.zero,
+            ROWS=rows, TILES=tiles, GROUP=matrix.group, HELD=_held(num_stretches * tiles * TILE, matrix.group),
+            SPLITS=splits, STAGES=stages, ACTIVATION=activation, IS_PAIRED=matrix.is_paired,
+            IS_PRECISE=matrix.scales.dtype is torch.float16 is not x.dtype, HAS_ZEROS=matrix.zeros is not None,
+            HAS_BIAS=bias is not None, num_warps=4, launch_pdl=True,
         )  # fmt: skip
         return out
 
@@ -74,7 +78,10 @@ class FewRowsInt4:
 
 
 def _tiles(matrix: Int4) -> int:
-    """That a program takes at once: either half of their columns has one scale a line."""
-    return next(
-        tiles for tiles in (4, 2, 1) if matrix.group % (tiles * TILE // 2) == 0 and matrix.columns % (tiles * TILE) == 0
-    )
+    """That a program takes at once."""
+    return 4 if matrix.columns % (4 * TILE) == 0 else 2
+
+
+def _held(columns: int, group: int) -> int:
+    """Room for the groups of so many columns, wherever they begin."""
+    return triton.next_power_of_2(-(-columns // group) + (columns % group > 0))

@@ -1,8 +1,8 @@
 """The matrix product of up to 64 rows by a weight of 4 bits on Hopper, in Gluon: as fast as the weight can be read.
 
 The copy engine brings tiles of codes to shared memory, some ahead, and those of the first stretches before the kernels
-ahead have finished. Tiles are stored thread by thread (`products/int4.py`): each takes the sixteen bytes that the tensor
-cores want of it, and what it makes of them stays in its registers.
+ahead have finished. Tiles are stored thread by thread (`products/int4.py`): each takes the sixteen bytes that the
+tensor cores want of it, and what it makes of them stays in its registers.
 
 Always: a code becomes (code - zero) * scale, rounded once, and sums are added up from the first column to the last,
 sixteen at a time. So they have the bits of the product of the widened matrix; a row's do not depend on the others.
@@ -58,74 +58,69 @@ _OPERANDS = gl.constexpr("=&r,=&r,=&r,=&r," + ",".join(["r"] * 13))
 
 @gluon.jit(do_not_specialize=["num_rows", "num_stretches", "zero"])
 def int4_rows_kernel(
-    x, codes, scales, zeros, bias, out, partials, counters, num_rows, num_outputs, num_tiles, num_groups, num_stretches,
-    zero,
-    ROWS: gl.constexpr, TILES: gl.constexpr, GROUP: gl.constexpr, SPLITS: gl.constexpr, STAGES: gl.constexpr,
-    ACTIVATION: gl.constexpr, IS_PAIRED: gl.constexpr, IS_PRECISE: gl.constexpr, HAS_ZEROS: gl.constexpr, HAS_BIAS: gl.constexpr,
+    x, codes, scales, zeros, bias, out, partials, counters, num_rows, num_outputs, num_across, num_groups,
+    num_stretches, zero,
+    ROWS: gl.constexpr, TILES: gl.constexpr, GROUP: gl.constexpr, HELD: gl.constexpr, SPLITS: gl.constexpr,
+    STAGES: gl.constexpr, ACTIVATION: gl.constexpr, IS_PAIRED: gl.constexpr, IS_PRECISE: gl.constexpr,
+    HAS_ZEROS: gl.constexpr, HAS_BIAS: gl.constexpr,
 ):  # fmt: skip
     """x [num_rows, width] and codes: descriptors; scales, zeros [num_outputs / 64, num_groups, 64] -> out
 
-    num_tiles: of a line of tiles. num_stretches: of a program, each of TILES tiles, of which either half has one scale
-    a line. zero: of all, without HAS_ZEROS. IS_PRECISE: scales have more digits than x. ACTIVATION, unless it is empty: the weight is paired, activation(first half
-    of the product) * second half.
+    num_across: tiles of a line. num_stretches: of a program, each of TILES tiles. HELD: room for its groups. zero: of
+    all, without HAS_ZEROS. IS_PRECISE: scales have more digits than x. ACTIVATION, unless it is empty: the weight is
+    paired, activation(first half of the product) * second half.
     """
     SUMS: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, ROWS, 16])
     LEFT: gl.constexpr = gl.DotOperandLayout(0, SUMS, 2)
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
     CODES: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=8, rank=2)
-    HALF: gl.constexpr = LINE // 2
-    SPAN: gl.constexpr = TILES * HALF  # columns that share a scale
+    WIDTH: gl.constexpr = TILES * LINE
+    # Tiles whose scales are the same; 0: those of 32 columns are.
+    SHARING: gl.constexpr = TILES if GROUP % WIDTH == 0 else 2 if GROUP == 2 * LINE else 1 if GROUP % LINE == 0 else 0
     lines = gl.allocate_shared_memory(gl.uint8, [STAGES, TILES * TILE_LINES, BYTES], CODES)
-    rows = gl.allocate_shared_memory(x.dtype, [STAGES, ROWS, TILES * LINE], LAYOUT)
-    lines_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    rows_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    rows = gl.allocate_shared_memory(x.dtype, [STAGES, ROWS, WIDTH], LAYOUT)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for ahead in gl.static_range(STAGES):
-        mbarrier.init(lines_full.index(ahead), count=1)
-        mbarrier.init(rows_full.index(ahead), count=1)
+        mbarrier.init(full.index(ahead), count=2)  # codes and rows
     fence_async_shared()
     barrier()
     tile = gl.program_id(0)
     first = gl.program_id(1) * num_stretches * TILES
     gdc_launch_dependents()
-    place = (tile * num_tiles + first) * TILE_LINES
+    place = (tile * num_across + first) * TILE_LINES
     for ahead in gl.static_range(STAGES):
-        _copy_codes(codes, lines, lines_full, ahead, place, ahead, TILES, ahead < num_stretches)
-    of_line = gl.arange(0, OUTPUTS, gl.SliceLayout(1, LEFT))
-    from_scales = scales + tile * num_groups * OUTPUTS + of_line
-    from_zeros = zeros + tile * num_groups * OUTPUTS + of_line if HAS_ZEROS else None
+        _copy_codes(codes, lines, full, ahead, place, ahead, TILES, ahead < num_stretches)
     low = first * LINE
-    scale, zero_of = _group(from_scales, from_zeros, low // GROUP, zero, HAS_ZEROS)
-    next_scale, next_zero = _group(from_scales, from_zeros, (low + SPAN) // GROUP, zero, HAS_ZEROS)
+    group = low // GROUP
+    held = _hold(
+        scales, zeros, tile * num_groups + group, num_groups - group, zero, x.dtype, HELD, IS_PRECISE, HAS_ZEROS
+    )  # fmt: skip
     gdc_wait()
     for ahead in gl.static_range(STAGES):
-        _copy_rows(x, rows, rows_full, ahead, low + ahead * 2 * SPAN, ROWS, ahead < num_stretches)
+        _copy_rows(x, rows, full, ahead, low + ahead * WIDTH, ROWS, ahead < num_stretches)
     sums = gl.zeros([OUTPUTS, ROWS], gl.float32, SUMS)
     for done in range(num_stretches):
         stage = done % STAGES
-        phase = (done // STAGES) & 1
-        one = _operands(scale, zero_of, x.dtype, IS_PRECISE)
-        two = _operands(next_scale, next_zero, x.dtype, IS_PRECISE)
-        later = low + (done + 1) * 2 * SPAN
-        later = gl.where(done + 1 < num_stretches, later, low)
-        scale, zero_of = _group(from_scales, from_zeros, later // GROUP, zero, HAS_ZEROS)
-        next_scale, next_zero = _group(from_scales, from_zeros, (later + SPAN) // GROUP, zero, HAS_ZEROS)
-        mbarrier.wait(lines_full.index(stage), phase)
-        mbarrier.wait(rows_full.index(stage), phase)
+        column = low + done * WIDTH
+        one = _scales_of(held, column // GROUP - group, LEFT)
+        mbarrier.wait(full.index(stage), (done // STAGES) & 1)
         for part in gl.static_range(TILES):
-            held = lines.index(stage).slice(part * TILE_LINES, TILE_LINES)
-            if TILES == 1:
-                left = _widened(held, one, two, x.dtype, IS_PRECISE, LEFT)
-            elif part < TILES // 2:
-                left = _widened(held, one, one, x.dtype, IS_PRECISE, LEFT)
+            if SHARING == 0:
+                one = _scales_of(held, (column + part * LINE) // GROUP - group, LEFT)
+                two = _scales_of(held, (column + part * LINE + LINE // 2) // GROUP - group, LEFT)
             else:
-                left = _widened(held, two, two, x.dtype, IS_PRECISE, LEFT)
+                if part > 0 and part % SHARING == 0:
+                    one = _scales_of(held, (column + part * LINE) // GROUP - group, LEFT)
+                two = one
+            codes_of = lines.index(stage).slice(part * TILE_LINES, TILE_LINES)
+            left = _widened(codes_of, one, two, x.dtype, IS_PRECISE, LEFT)
             right = rows.index(stage).slice(part * LINE, LINE, dim=1).permute((1, 0))
             sums = warpgroup_mma(left, right, sums, is_async=True)
         sums = warpgroup_mma_wait(0, deps=(sums,))
         barrier()
-        is_wanted = done + STAGES < num_stretches
-        _copy_codes(codes, lines, lines_full, stage, place, done + STAGES, TILES, is_wanted)
-        _copy_rows(x, rows, rows_full, stage, low + (done + STAGES) * 2 * SPAN, ROWS, is_wanted)
+        later = done + STAGES
+        _copy_codes(codes, lines, full, stage, place, later, TILES, later < num_stretches)
+        _copy_rows(x, rows, full, stage, low + later * WIDTH, ROWS, later < num_stretches)
     if SPLITS == 1:
         EACH: gl.constexpr = OUTPUTS if ACTIVATION == "" else OUTPUTS // 2
         store(sums, bias, out, tile, num_rows, num_outputs, ROWS, EACH, ACTIVATION, HAS_BIAS, IS_PAIRED)
@@ -152,24 +147,41 @@ def _copy_rows(x, rows, full, stage, column, ROWS: gl.constexpr, is_wanted):
 
 
 @gluon.jit
-def _group(from_scales, from_zeros, group, zero, HAS_ZEROS: gl.constexpr):
-    scale = gl.load(from_scales + group * OUTPUTS)
+def _hold(
+    scales, zeros, place, num_groups, zero,
+    KIND: gl.constexpr, HELD: gl.constexpr, IS_PRECISE: gl.constexpr, HAS_ZEROS: gl.constexpr,
+):  # fmt: skip
+    """In shared memory scales of all groups, what rounding them left, and zeros as codes have them: [HELD, OUTPUTS]"""
+    THREADS: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    MAGIC: gl.constexpr = 0x4300 if gl.bfloat16 == KIND else 0x6400
+    groups = gl.arange(0, HELD, gl.SliceLayout(1, THREADS))[:, None]
+    places = (place + groups) * OUTPUTS + gl.arange(0, OUTPUTS, gl.SliceLayout(0, THREADS))[None, :]
+    scale = gl.load(scales + places, mask=groups < num_groups, other=0.0)
     if HAS_ZEROS:
-        return scale, gl.load(from_zeros + group * OUTPUTS).to(gl.int16)
+        shift = gl.load(zeros + places, mask=groups < num_groups, other=0).to(gl.int16)
     else:
-        return scale, gl.full([OUTPUTS], 0, gl.int16, scale.type.layout) + zero.to(gl.int16)
+        shift = gl.full([HELD, OUTPUTS], 0, gl.int16, THREADS) + zero.to(gl.int16)
+    rounded = scale.to(KIND)
+    kept, zeros_kept = _keep(rounded), _keep((shift + MAGIC).to(KIND, bitcast=True))
+    rest_kept = kept
+    if IS_PRECISE:
+        rest_kept = _keep((scale.to(gl.float32) - rounded.to(gl.float32)).to(KIND))
+    return kept, rest_kept, zeros_kept
 
 
 @gluon.jit
-def _operands(scale, zero, KIND: gl.constexpr, IS_PRECISE: gl.constexpr):
-    """Scales, what rounding them left, and zeros as codes have them: [OUTPUTS, 32]"""
-    MAGIC: gl.constexpr = 0x4300 if KIND == gl.bfloat16 else 0x6400
-    rounded = scale.to(KIND)
-    rest = rounded
-    if IS_PRECISE:
-        rest = (scale.to(gl.float32) - rounded.to(gl.float32)).to(KIND)
-    shifted = (zero + MAGIC).to(KIND, bitcast=True)
-    return _spread(rounded), _spread(rest), _spread(shifted)
+def _keep(values):
+    PLAIN: gl.constexpr = gl.SwizzledSharedLayout(vec=1, per_phase=1, max_phase=1, order=[1, 0])
+    LINES: gl.constexpr = gl.SwizzledSharedLayout(vec=1, per_phase=1, max_phase=1, order=[0])
+    memory = gl.allocate_shared_memory(values.dtype, values.shape, PLAIN, values)
+    return memory._reinterpret(values.dtype, values.shape, LINES)
+
+
+@gluon.jit
+def _scales_of(held, group, LEFT: gl.constexpr):
+    LINES: gl.constexpr = gl.SliceLayout(1, LEFT)
+    one, two, three = held[0].index(group), held[1].index(group), held[2].index(group)
+    return _spread(one.load(LINES)), _spread(two.load(LINES)), _spread(three.load(LINES))
 
 
 @gluon.jit
@@ -186,7 +198,7 @@ def _widened(held, one, two, KIND: gl.constexpr, IS_PRECISE: gl.constexpr, LEFT:
     packed = gl.reshape(gl.permute(packed, (0, 6, 1, 2, 4, 5, 3, 7)), [OUTPUTS, LINE // 2])
     packed = gl.convert_layout(packed, LEFT, assert_trivial=True)
     values = [packed, one[0], one[1], one[2], two[0], two[1], two[2]]
-    if KIND == gl.float16:
+    if gl.float16 == KIND:
         kinds: gl.constexpr = (gl.float16, gl.float16)
         low, high = gl.inline_asm_elementwise(_HALF, _OPERANDS, values, dtype=kinds, is_pure=True, pack=4)
     elif IS_PRECISE:

@@ -157,8 +157,7 @@ def _outputs(lines, tile, num_outputs, EACH: gl.constexpr, IS_PAIRED: gl.constex
     if IS_PAIRED:
         HALF: gl.constexpr = EACH // 2
         return tile * HALF + lines % HALF + lines // HALF * (num_outputs // 2)
-    else:
-        return tile * EACH + lines
+    return tile * EACH + lines
 
 
 @gluon.jit

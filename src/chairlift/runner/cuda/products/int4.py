@@ -14,7 +14,6 @@ Always: a number is (code - zero) * scale, rounded once to the model's type.
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 
 from chairlift.runner.cuda.products.int4_kernel import widen_int4_kernel
@@ -53,6 +52,12 @@ class Int4:
             self.group, IS_PAIRED=is_paired, HAS_ZEROS=self.zeros is not None, num_warps=4,
         )  # fmt: skip
 
+    def in_order(self, product: Tensor) -> Tensor:
+        """Of outputs as tiles have them."""
+        if self.is_paired:
+            return product.view(len(product), -1, 2, TILE // 2).transpose(1, 2).reshape(len(product), -1)
+        return product[:, : self.num_rows]
+
     def rows(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
         if self.is_paired:
             half, rest = self.num_rows // 2, ids % (self.num_rows // 2)
@@ -80,7 +85,7 @@ def int4(packed: Packed, is_paired: bool = False) -> Int4 | None:
 
     def lines(tensor: Tensor) -> Tensor:
         if is_paired:
-            return tensor.view(2, -1, 32, tensor.shape[1]).transpose(0, 1).reshape(tensor.shape)
+            return tensor.view(2, -1, TILE // 2, tensor.shape[1]).transpose(0, 1).reshape(tensor.shape)
         return torch.nn.functional.pad(tensor, (0, 0, 0, -num_rows % TILE))
 
     def by_tile(tensor: Tensor) -> Tensor:
