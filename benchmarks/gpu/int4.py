@@ -17,16 +17,17 @@ from torch import Tensor
 
 from chairlift.runner.cuda.products.hopper import FewRows
 from chairlift.runner.cuda.products.hopper_int4 import FewRowsInt4
-from chairlift.runner.cuda.products.int4 import Int4, int4
+from chairlift.runner.cuda.products.int4 import TILE, Int4, int4
 from chairlift.runner.cuda.products.one_row import gated, one_row
 from chairlift.runner.cuda.products.packed import Packed
 
 DEVICE = torch.device("cuda")
 SHAPES = {"QKV": (6144, 4096), "out": (4096, 4096), "gate-up": (28672, 4096), "down": (4096, 14336)}
 GROUP, RATE, TURNED = 128, 4.2e12, 400e6  # columns; bytes a second; bytes of all copies
-SPLITS = {"QKV": (1, 2, 4, 8), "out": (1, 2, 4, 8), "gate-up": (1, 2), "down": (1, 2, 4, 7, 8)}
-STAGES = {8: (2, 3, 4), 16: (2, 3), 32: (2, 3), 64: (2,)}  # by rows that a kernel takes
-Setting = tuple[int, int]  # splits, stages
+SPLITS = {"QKV": (2, 4, 8), "out": (2, 4, 8), "gate-up": (1, 2, 4), "down": (2, 4, 7, 14)}
+# Stages and tiles, by the rows that a kernel takes.
+STAGES = {8: ((2, 4), (3, 4), (4, 4), (2, 8), (6, 2)), 16: ((2, 4), (3, 4)), 32: ((2, 4), (3, 4)), 64: ((2, 4), (4, 2))}
+Setting = tuple[int, int, int]  # splits, stages, tiles
 
 
 def drawn(shape: tuple[int, int], scales: torch.dtype, is_symmetric: bool, is_paired: bool) -> Int4:
@@ -67,7 +68,10 @@ def microseconds(calls: list[Callable[[], object]]) -> float:
 
 def settings(name: str, rows: int) -> Iterator[Setting]:
     kernel_rows = next(each for each in STAGES if rows <= each)
-    yield from itertools.product(SPLITS[name], STAGES[kernel_rows])
+    columns = SHAPES[name][1]
+    for splits, (stages, tiles) in itertools.product(SPLITS[name], STAGES[kernel_rows]):
+        if columns // splits % (tiles * TILE) == 0:
+            yield splits, stages, tiles
 
 
 def row(*cells: object) -> None:
@@ -90,10 +94,10 @@ def main() -> None:
     if args.compile:
         part, parts = map(int, args.compile.split("/"))
         todo = [(name, rows, each) for name in SHAPES for rows in counts for each in settings(name, rows)]
-        for name, rows, (splits, stages) in todo[part::parts]:
+        for name, rows, setting in todo[part::parts]:
             matrix = drawn((256, SHAPES[name][1]), dtype, args.symmetric, name == "gate-up")
             x = torch.randn(rows, matrix.columns, device=DEVICE).bfloat16()
-            few.launch(x, matrix, None, x.dtype, "silu" if name == "gate-up" else "", splits, stages)
+            few.launch(x, matrix, None, x.dtype, "silu" if name == "gate-up" else "", *setting)
         torch.cuda.synchronize()
         return
     row("matrix", "rows", "bf16, us", "4 bits, us", "read, us", "times", "uncut, us", "error", "bits", "settings")
@@ -138,7 +142,7 @@ def measured(
         (microseconds([partial(by_setting, each, setting=one) for each in copies]), one)
         for one in (settings(name, rows) if with_settings else ())
     ]
-    shown = ", ".join(f"{splits}/{stages} {took:.1f}" for took, (splits, stages) in sorted(others))
+    shown = ", ".join(f"{'/'.join(map(str, one))} {took:.1f}" for took, one in sorted(others)[:7])
     floor = bytes_of(matrix) / RATE * 1e6
     error = float((got.double() - want).norm() / want.norm())
     figures = [f"{each:.1f}" for each in (base, chosen, floor)]

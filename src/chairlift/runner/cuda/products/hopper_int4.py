@@ -23,7 +23,7 @@ class FewRowsInt4:
         self._num_processors = num_processors
         self._partials = torch.empty(_MOST * TILE * MAX_ROWS, dtype=torch.float32, device=device)
         self._counters = torch.zeros(_MOST, dtype=torch.int32, device=device)  # all 0 between launches
-        self._codes: dict[int, TensorDescriptor] = {}
+        self._codes: dict[tuple[int, int], TensorDescriptor] = {}
 
     @staticmethod
     def takes(x: Tensor, matrix: Int4) -> bool:
@@ -38,15 +38,15 @@ class FewRowsInt4:
         half. is_cut: sums may be cut into parts."""
         rows = next(rows for rows in _STAGES if len(x) <= rows)
         splits = self._splits(matrix, rows) if is_cut else 1
-        return self.launch(x, matrix, bias, dtype, activation, splits, _STAGES[rows])
+        return self.launch(x, matrix, bias, dtype, activation, splits, _STAGES[rows], _tiles(matrix))
 
     def launch(
         self, x: Tensor, matrix: Int4, bias: Tensor | None, dtype: torch.dtype, activation: str, splits: int,
-        stages: int,
+        stages: int, tiles: int,
     ) -> Tensor:  # fmt: skip
         num_rows = len(x)
         num_outputs = matrix.num_rows // (2 if activation else 1)
-        rows, tiles = next(rows for rows in _STAGES if num_rows <= rows), _tiles(matrix)
+        rows = next(rows for rows in _STAGES if num_rows <= rows)
         out = torch.empty(num_rows, num_outputs, dtype=dtype, device=x.device)
         num_across = matrix.columns // TILE
         num_stretches = num_across // tiles // splits
@@ -69,7 +69,7 @@ class FewRowsInt4:
         return max(fitting, default=1)
 
     def _of(self, matrix: Int4, tiles: int) -> TensorDescriptor:
-        key = matrix.codes.data_ptr()
+        key = matrix.codes.data_ptr(), tiles
         if key not in self._codes:
             layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=8, rank=2)
             shape = [tiles * TILE_LINES.value, BYTES.value]

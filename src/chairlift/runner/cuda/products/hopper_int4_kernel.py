@@ -198,14 +198,17 @@ def _widened(held, one, two, KIND: gl.constexpr, IS_PRECISE: gl.constexpr, LEFT:
     packed = gl.reshape(gl.permute(packed, (0, 6, 1, 2, 4, 5, 3, 7)), [OUTPUTS, LINE // 2])
     packed = gl.convert_layout(packed, LEFT, assert_trivial=True)
     values = [packed, one[0], one[1], one[2], two[0], two[1], two[2]]
-    if gl.float16 == KIND:
-        kinds: gl.constexpr = (gl.float16, gl.float16)
-        low, high = gl.inline_asm_elementwise(_HALF, _OPERANDS, values, dtype=kinds, is_pure=True, pack=4)
-    elif IS_PRECISE:
-        kinds: gl.constexpr = (gl.bfloat16, gl.bfloat16)
-        low, high = gl.inline_asm_elementwise(_PRECISE, _OPERANDS, values, dtype=kinds, is_pure=True, pack=4)
+    if IS_PRECISE:
+        low, high = gl.inline_asm_elementwise(
+            _PRECISE, _OPERANDS, values, dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=4
+        )
+    elif KIND == gl.bfloat16:
+        low, high = gl.inline_asm_elementwise(
+            _PLAIN, _OPERANDS, values, dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=4
+        )
     else:
-        kinds: gl.constexpr = (gl.bfloat16, gl.bfloat16)
-        low, high = gl.inline_asm_elementwise(_PLAIN, _OPERANDS, values, dtype=kinds, is_pure=True, pack=4)
+        low, high = gl.inline_asm_elementwise(
+            _HALF, _OPERANDS, values, dtype=(gl.float16, gl.float16), is_pure=True, pack=4
+        )
     both = gl.reshape(gl.permute(gl.join(low, high), (0, 2, 1)), [OUTPUTS, LINE])
     return gl.convert_layout(both, LEFT, assert_trivial=True)
