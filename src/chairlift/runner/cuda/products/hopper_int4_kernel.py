@@ -190,7 +190,7 @@ def _spread(of_line):
 
 
 @gluon.jit
-def _widened(held, one, two, KIND: gl.constexpr, IS_PRECISE: gl.constexpr, LEFT: gl.constexpr):
+def _widened(held, one, two, kind: gl.constexpr, IS_PRECISE: gl.constexpr, LEFT: gl.constexpr):
     """A tile of codes to numbers [OUTPUTS, LINE], as the first operand."""
     THREADS: gl.constexpr = gl.BlockedLayout([1, 16], [4, 8], [4, 1], [1, 0])
     # [warp, output, output, columns 2 q, 16 and 8 columns on, 8 outputs on, column + 1]
@@ -202,7 +202,7 @@ def _widened(held, one, two, KIND: gl.constexpr, IS_PRECISE: gl.constexpr, LEFT:
         low, high = gl.inline_asm_elementwise(
             _PRECISE, _OPERANDS, values, dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=4
         )
-    elif KIND == gl.bfloat16:
+    elif kind == gl.bfloat16:
         low, high = gl.inline_asm_elementwise(
             _PLAIN, _OPERANDS, values, dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=4
         )
