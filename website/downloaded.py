@@ -202,4 +202,7 @@ def _how(model: ModelConfig) -> str:
     if model.quantisation is None:
         return "served" if model.towers else ""
     on_cpu = "integers stay on a CPU" if model.blocks is not None else "widened at load on a CPU"
-    return f"served slowly on a GPU, which widens {model.quantisation.method} before each product; {on_cpu}"
+    method, integers = model.quantisation.method, model.quantisation.integers
+    if integers and integers[0] <= 4 and not any(layer.feed_forward.experts for layer in model.layers):
+        return f"served; {method} stays packed on a GPU, {on_cpu}"
+    return f"served slowly on a GPU, which widens {method} before each product; {on_cpu}"

@@ -26,7 +26,7 @@ from chairlift.models.source import Source
 from chairlift.runner.model import Decoder
 from chairlift.runner.start.choices import choose, load_model
 
-_STREAMS = (1, 64)
+_STREAMS = (1, 8, 32, 64)
 _KV_TOKENS = _STREAMS[-1] * (sum(STREAM) + 16)
 
 
@@ -71,9 +71,10 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {args.model}{', --exact' * args.exact}\n")
     row(
         "file",
-        ["kept as", "file, GB", "memory, GB", "ratio", "load, s", "step of 1, ms", "tokens/s", "of 64, ms", "tokens/s"],
+        ["kept as", "file, GB", "memory, GB", "ratio", "load, s"]
+        + [cell for count in _STREAMS for cell in (f"step of {count}, ms", "tokens/s")],
     )
-    print("|" + "---|" * 10)
+    print("|" + "---|" * (6 + 2 * len(_STREAMS)))
     if not args.no_bf16:
         gpu = GpuEngine(load_hf(args.folder / args.model), _STREAMS[-1], 4096, args.exact, num_tokens=_KV_TOKENS)
         row("none, bf16", ["bf16", "", "", "", "", *speeds(gpu)])

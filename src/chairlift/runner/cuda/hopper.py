@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from chairlift.runner.cuda.attention.hopper_prefill import HopperPrompts
     from chairlift.runner.cuda.experts.hopper import HopperExperts
     from chairlift.runner.cuda.products.hopper import FewRows
+    from chairlift.runner.cuda.products.hopper_int4 import FewRowsInt4
 
 _HOPPER = 90
 _PROCESSORS = 132  # of a GPU that is not there
@@ -38,9 +39,10 @@ class Hopper:
     few_rows: "FewRows | None" = None
     prompts: "HopperPrompts | None" = None
     experts: "HopperExperts | None" = None
+    int4: "FewRowsInt4 | None" = None
 
-    def begin(self, device: torch.device, has_mxfp4: bool = False) -> None:
-        """has_mxfp4: there are experts of such weights."""
+    def begin(self, device: torch.device, has_mxfp4: bool = False, has_int4: bool = False) -> None:
+        """has_mxfp4: there are experts of such weights. has_int4: matrices of these."""
         if knobs.runtime.interpret or arch() != _HOPPER:
             return
         with _tried("the kernels for Hopper are"):
@@ -54,6 +56,13 @@ class Hopper:
                 experts = HopperExperts()
                 _check(device, *_experts_errors(experts, device))
                 self.experts = experts
+        if has_int4:
+            with _tried("the kernel for weights of 4 bits on Hopper is"):
+                from chairlift.runner.cuda.products.hopper_int4 import FewRowsInt4
+
+                few_rows_int4 = FewRowsInt4(device, _num_processors(device))
+                _check(device, _int4_error(few_rows_int4, device))
+                self.int4 = few_rows_int4
 
 
 @contextmanager
@@ -74,9 +83,12 @@ def _made(device: torch.device) -> "tuple[FewRows, HopperPrompts]":
     from chairlift.runner.cuda.attention.hopper_prefill import HopperPrompts
     from chairlift.runner.cuda.products.hopper import FewRows
 
+    return FewRows(device, _num_processors(device)), HopperPrompts()
+
+
+def _num_processors(device: torch.device) -> int:
     is_there = device.type == "cuda"
-    num_processors = torch.cuda.get_device_properties(device).multi_processor_count if is_there else _PROCESSORS
-    return FewRows(device, num_processors), HopperPrompts()
+    return torch.cuda.get_device_properties(device).multi_processor_count if is_there else _PROCESSORS
 
 
 def _last_line(error: BaseException) -> str:
@@ -134,6 +146,25 @@ def _experts_errors(experts: "HopperExperts", device: torch.device) -> list[floa
         _error(experts.multiply(x, weight, order, 16, 1, ""), product),
         _error(experts.multiply(x, weight, order, 8, 1, "silu"), torch.nn.functional.silu(gate) * up),
     ]
+
+
+def _int4_error(few_rows: "FewRowsInt4", device: torch.device) -> float:
+    """Of groups of 128 columns with zeros, in parts that are joined."""
+    from chairlift.runner.cuda.products.int4 import int4
+    from chairlift.runner.cuda.products.packed import Packed
+
+    source = torch.Generator(device).manual_seed(3)
+    shape = _OUTPUTS, _WIDTH // 128
+    codes = torch.randint(256, (_OUTPUTS, _WIDTH // 2), generator=source, device=device, dtype=torch.uint8)
+    zeros = torch.randint(16, shape, generator=source, device=device, dtype=torch.int8)
+    scales = (torch.rand(shape, generator=source, device=device) + 0.5).half()
+    packed = Packed(codes, scales, zeros, None, torch.arange(16.0, device=device), None, _WIDTH)
+    matrix = int4(packed)
+    assert matrix is not None
+    x = torch.randn(_ROWS, _WIDTH, generator=source, device=device).bfloat16()
+    wide = torch.empty(_OUTPUTS, _WIDTH, dtype=torch.float32, device=device)
+    packed.widen(wide)
+    return _error(few_rows.multiply(x, matrix, None, torch.float32), x.float() @ wide.t())
 
 
 def _error(got: Tensor, want: Tensor) -> float:

@@ -182,11 +182,13 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from chairlift.models.spec import ACTIVATIONS
 from chairlift.runner.cuda.experts.hopper_kernel import mxfp4_kernel
 from chairlift.runner.cuda.products.hopper_kernel import few_rows_kernel
+from chairlift.runner.cuda.products.hopper_int4_kernel import int4_rows_kernel
 from chairlift.runner.cuda.gluon import lines
 from chairlift.runner.cuda.attention.hopper_prefill_kernel import hopper_prompt_kernel
 
 NUMBERS = {"scale": "fp32", "window": "i32", "width": "i32", "num_lines": "i32"}
-NUMBERS |= {"num_rows": "i32", "num_outputs": "i32", "num_stretches": "i32"}
+NUMBERS |= {"num_rows": "i32", "num_outputs": "i32", "num_stretches": "i32", "num_across": "i32", "num_groups": "i32"}
+NUMBERS |= {"zero": "i32"}
 
 def check(kernel, pointers, options, multiples_of_16=(), **constants):
     kinds = {name: "constexpr" if name in constants else (pointers | NUMBERS)[name] for name in kernel.arg_names}
@@ -219,6 +221,22 @@ for rows, lines_each, stretch, splits, activation, stages, programs in (
     before, _, after = compiled.asm["ptx"].partition("griddepcontrol.wait")
     assert "cp.async.bulk.tensor" in before and "st.global" not in before and "st.global" in after
 layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=8, rank=2)
+for rows, tiles, group, splits, stages, activation, scales, programs in (
+    (8, 4, 128, 4, 3, "", "*fp16", 4), (8, 4, 128, 1, 3, "silu", "*bf16", 4), (64, 4, 128, 1, 2, "silu", "*fp16", 2),
+    (32, 2, 64, 1, 3, "", "*fp16", 3), (16, 4, 32, 1, 2, "", "*bf16", 3), (8, 4, 4096, 4, 3, "", "*fp16", 4),
+):
+    x = f"tensordesc<bf16[{rows},{64 * tiles}],{lines()!r}>"
+    pointers = {"x": x, "codes": f"tensordesc<u8[{16 * tiles},128],{layout!r}>", "scales": scales, "zeros": "*u8",
+                "out": "*bf16", "partials": "*fp32", "counters": "*i32"}
+    shape = {"ROWS": rows, "TILES": tiles, "GROUP": group, "HELD": 32, "SPLITS": splits, "STAGES": stages}
+    compiled = check(
+        int4_rows_kernel, pointers, {"launch_pdl": True}, **shape, ACTIVATION=activation, IS_PAIRED=bool(activation),
+        IS_PRECISE=scales == "*fp16", HAS_ZEROS=True, HAS_BIAS=False, bias=None,
+    )
+    assert programs * compiled.metadata.shared < 227 << 10, "so many programs of a processor"
+    ptx = compiled.asm["ptx"]
+    before, _, after = ptx.partition("griddepcontrol.wait")
+    assert "cp.async.bulk.tensor" in before and "st.global" not in before and "st.global" in after
 pointers = {"x": "*bf16", "scales": "*u8", "bias": "*bf16", "out": "*bf16"}
 pointers |= {"order": "*i32", "tiles": "*i32", "num_tiles": "*i32"}
 for rows, lines_each in ((8, 64), (16, 128)):

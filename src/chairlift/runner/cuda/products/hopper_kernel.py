@@ -59,7 +59,7 @@ def few_rows_kernel(
         _copy_lines(weight, lines, lines_full, ahead, tile, column, num_outputs, LINES, EACH, PARTS, is_wanted)
     gdc_wait()
     for ahead in gl.static_range(STAGES):
-        _copy_rows(x, rows, rows_full, ahead, first + ahead * STRETCH, ROWS, PARTS, ahead < num_stretches)
+        copy_rows(x, rows, rows_full, ahead, first + ahead * STRETCH, ROWS, PARTS, ahead < num_stretches)
     sums = gl.zeros([OUTPUTS, ROWS], gl.float32, SUMS)
     for done in range(num_stretches):
         stage = done % STAGES
@@ -74,12 +74,12 @@ def few_rows_kernel(
         column = first + (done + STAGES) * STRETCH
         is_wanted = done + STAGES < num_stretches
         _copy_lines(weight, lines, lines_full, stage, tile, column, num_outputs, LINES, EACH, PARTS, is_wanted)
-        _copy_rows(x, rows, rows_full, stage, column, ROWS, PARTS, is_wanted)
+        copy_rows(x, rows, rows_full, stage, column, ROWS, PARTS, is_wanted)
     if SPLITS == 1:
-        _store(sums, bias, out, tile, num_rows, num_outputs, ROWS, EACH, ACTIVATION, HAS_BIAS)
+        store(sums, bias, out, tile, num_rows, num_outputs, ROWS, EACH, ACTIVATION, HAS_BIAS)
     else:
         gl.static_assert(LINES == OUTPUTS)
-        _join(sums, bias, out, partials, counters, tile, num_rows, num_outputs, ROWS, SPLITS, HAS_BIAS)
+        join(sums, bias, out, partials, counters, tile, num_rows, num_outputs, ROWS, SPLITS, "", HAS_BIAS)
 
 
 @gluon.jit
@@ -100,7 +100,7 @@ def _copy_lines(
 
 
 @gluon.jit
-def _copy_rows(x, rows, full, stage, column, ROWS: gl.constexpr, PARTS: gl.constexpr, is_wanted):
+def copy_rows(x, rows, full, stage, column, ROWS: gl.constexpr, PARTS: gl.constexpr, is_wanted):
     ready = full.index(stage)
     mbarrier.expect(ready, ROWS * PARTS * LINE * 2, pred=is_wanted)
     for part in gl.static_range(PARTS):
@@ -109,10 +109,12 @@ def _copy_rows(x, rows, full, stage, column, ROWS: gl.constexpr, PARTS: gl.const
 
 
 @gluon.jit
-def _join(
+def join(
     sums, bias, out, partials, counters, tile, num_rows, num_outputs,
-    ROWS: gl.constexpr, SPLITS: gl.constexpr, HAS_BIAS: gl.constexpr,
+    ROWS: gl.constexpr, SPLITS: gl.constexpr, ACTIVATION: gl.constexpr, HAS_BIAS: gl.constexpr,
+    IS_PAIRED: gl.constexpr = False,
 ):  # fmt: skip
+    """The last program of a tile joins its parts, in order; as `store` then."""
     lines = gl.arange(0, OUTPUTS, gl.SliceLayout(1, sums.type.layout))
     rows = gl.arange(0, ROWS, gl.SliceLayout(0, sums.type.layout))
     places = partials + (tile * OUTPUTS + lines)[:, None] * ROWS + rows[None, :]
@@ -124,32 +126,44 @@ def _join(
         joined = gl.load(places, cache_modifier=".cg")
         for split in gl.static_range(1, SPLITS):
             joined += gl.load(places + split * size, cache_modifier=".cg")
-        _store(joined, bias, out, tile, num_rows, num_outputs, ROWS, OUTPUTS, "", HAS_BIAS)
+        EACH: gl.constexpr = OUTPUTS if ACTIVATION == "" else OUTPUTS // 2
+        store(joined, bias, out, tile, num_rows, num_outputs, ROWS, EACH, ACTIVATION, HAS_BIAS, IS_PAIRED)
 
 
 @gluon.jit
-def _store(
+def store(
     sums, bias, out, tile, num_rows, num_outputs,
     ROWS: gl.constexpr, EACH: gl.constexpr, ACTIVATION: gl.constexpr, HAS_BIAS: gl.constexpr,
+    IS_PAIRED: gl.constexpr = False,
 ):  # fmt: skip
+    """IS_PAIRED: half of a tile's lines are of the first half of outputs, though there is no activation."""
     kind: gl.constexpr = out.dtype.element_ty
     if ACTIVATION != "":
         BOTH: gl.constexpr = gl.BlockedLayout([1, 1, 2], [8, 4, 1], [4, 1, 1], [2, 1, 0])
         # Rounded before they are multiplied, as where the products are kept.
         both = gl.reshape(sums.to(kind).to(gl.float32), [2, OUTPUTS // 2, ROWS])
         gate, up = gl.split(gl.convert_layout(gl.permute(both, (1, 2, 0)), BOTH))
-        _write(activated(gate, up, ACTIVATION), out, tile, num_rows, num_outputs, EACH)
+        _write(activated(gate, up, ACTIVATION), out, tile, num_rows, num_outputs, EACH, False)
     else:
         if HAS_BIAS:
-            outputs = tile * EACH + gl.arange(0, OUTPUTS, gl.SliceLayout(1, sums.type.layout))
+            lines = gl.arange(0, OUTPUTS, gl.SliceLayout(1, sums.type.layout))
+            outputs = _outputs(lines, tile, num_outputs, EACH, IS_PAIRED)
             sums += gl.load(bias + outputs, mask=outputs < num_outputs, other=0.0).to(gl.float32)[:, None]
-        _write(sums, out, tile, num_rows, num_outputs, EACH)
+        _write(sums, out, tile, num_rows, num_outputs, EACH, IS_PAIRED)
 
 
 @gluon.jit
-def _write(values, out, tile, num_rows, num_outputs, EACH: gl.constexpr):
+def _outputs(lines, tile, num_outputs, EACH: gl.constexpr, IS_PAIRED: gl.constexpr):
+    if IS_PAIRED:
+        HALF: gl.constexpr = EACH // 2
+        return tile * HALF + lines % HALF + lines // HALF * (num_outputs // 2)
+    return tile * EACH + lines
+
+
+@gluon.jit
+def _write(values, out, tile, num_rows, num_outputs, EACH: gl.constexpr, IS_PAIRED: gl.constexpr):
     lines = gl.arange(0, values.shape[0], gl.SliceLayout(1, values.type.layout))
-    outputs = tile * EACH + lines
+    outputs = _outputs(lines, tile, num_outputs, EACH, IS_PAIRED)
     rows = gl.arange(0, values.shape[1], gl.SliceLayout(0, values.type.layout))
     place = rows[None, :].to(gl.int64) * num_outputs + outputs[:, None]
     is_there = ((lines < EACH) & (outputs < num_outputs))[:, None] & (rows < num_rows)[None, :]

@@ -26,7 +26,7 @@ from chairlift.runner.weights.source import Stored
 
 PACKED_KINDS = (W4, W8, FP8, NVFP4, MXFP4, NF4)
 _SPAN, _WIDENED = 128, 4096  # columns at a time, numbers of a program
-_MOST = 1 << 27  # numbers that are widened at once: a head is widened in stretches
+MOST_WIDENED = 1 << 27  # numbers that are widened at once: a head is widened in stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class PackedWeight:
         """make: a weight of a matrix that is in the scratch, for one product."""
         self._parts, self._bias, self._dtype, self._scratch, self._make = parts, bias, dtype, scratch, make
         self._columns = parts[0].columns
-        self._most = max(1, _MOST // self._columns)  # rows at once
+        self._most = max(1, MOST_WIDENED // self._columns)  # rows at once
         most = min(self._most, max(part.num_rows for part in parts) if self._is_cut else self._num_rows)
         scratch.reserve(most * self._columns, dtype, parts[0].codes.device)
 

@@ -20,8 +20,8 @@ def stream_kernel(
     heads, factors, sums, inverses, scores, first, second, tables, spans, writes, out, table_width, writes_width,
     pages_of_write,
     KEY_HEADS: gl.constexpr, HEADS: gl.constexpr, NEIGHBOURS: gl.constexpr, KEY: gl.constexpr, VALUE: gl.constexpr,
-    SLICE: gl.constexpr, PIECE: gl.constexpr, C: gl.constexpr, SIZE: gl.constexpr, TILE_PAGES: gl.constexpr, HALF_PAGES: gl.constexpr,
-    WARPS: gl.constexpr,
+    SLICE: gl.constexpr, PIECE: gl.constexpr, C: gl.constexpr, SIZE: gl.constexpr, TILE_PAGES: gl.constexpr,
+    HALF_PAGES: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
     """SIZE: float32 numbers of a page in each tensor; `first` and `second` are those tensors as float32. SLICE: 16
     values for each of WARPS."""

@@ -58,7 +58,7 @@ def test_a_product_is_that_of_the_numbers(tmp_path: Path, num_rows: int, monkeyp
     ops = CudaOps()
     expected = torch.nn.functional.linear(x, torch.cat(wide), bias)
     weights = [ops.stored_weight(stored, bias, torch.float32)]
-    monkeypatch.setattr(packed_module, "_MOST", 40 * IN)
+    monkeypatch.setattr(packed_module, "MOST_WIDENED", 40 * IN)
     weights.append(ops.stored_weight(stored, bias, torch.float32))
     for weight in weights:
         assert isinstance(weight, PackedWeight)
