@@ -18,26 +18,26 @@ SHAPE = {"num_heads": 8, "num_kv_heads": 4, "hidden_size": 512, "intermediate_si
 
 
 @pytest.mark.parametrize(
-    ("kinds", "head_dim", "full"),
+    ("kinds", "head_dim", "full", "num_blocks"),
     [
-        ("wwFwwwF", 64, {}),
-        ("wwFwwwF", 128, {}),
-        ("wwFwwwF", 256, {}),
-        ("wwFwwwF", 64, {"num_kv_heads": 2}),
-        ("wwFswwwwsF", 64, {"head_dim": 128}),
-        ("wwFswwwwsF", 256, {"head_dim": 512}),
+        ("wwFwwwF", 64, {}, 200),
+        ("wwFwwwF", 128, {}, 200),
+        ("wwFwwwF", 256, {}, 200),
+        ("wwFwwwF", 64, {"num_kv_heads": 2}, 320),
+        ("wwFswwwwsF", 64, {"head_dim": 128}, 160),
+        ("wwFswwwwsF", 256, {"head_dim": 512}, 160),
     ],
 )
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("has_index", [False, True])
 def test_the_logits_are_those_of_a_full_cache(
-    has_index: bool, exact: bool, kinds: str, head_dim: int, full: dict[str, int]
+    has_index: bool, exact: bool, kinds: str, head_dim: int, full: dict[str, int], num_blocks: int
 ) -> None:
     """Prompts of up to 900 tokens in chunks of 256, so that tiles of queries begin far behind the first key."""
     config = windowed(kinds, window=100, full=full, head_dim=head_dim, max_model_len=1024, **SHAPE)
     limits = Limits(
-        vocab_size=1000, max_model_len=1024, block_size=16, num_blocks=200, max_running=8, max_step_tokens=256
-    )
+        vocab_size=1000, max_model_len=1024, block_size=16, num_blocks=num_blocks, max_running=8, max_step_tokens=256
+    )  # fmt: skip
     limits = grouped_limits(config, limits)
     preemption = Preemption(mode="swap", num_host_blocks=400)
     shared = [7 * i % 1000 for i in range(900)]

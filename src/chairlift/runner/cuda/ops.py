@@ -38,7 +38,7 @@ from chairlift.runner.cuda.norms import add_norm, norm_rows, norm_twice
 from chairlift.runner.cuda.products.exact import ExactWeight, ProductTrials
 from chairlift.runner.cuda.products.fp8 import StoredFp8Weight
 from chairlift.runner.cuda.products.int4 import int4
-from chairlift.runner.cuda.products.int4_weight import Int4Weight, Trials
+from chairlift.runner.cuda.products.int4_weight import Int4Weight
 from chairlift.runner.cuda.products.one_row import gated, is_one_row, one_row
 from chairlift.runner.cuda.products.packed import PACKED_KINDS, Packed, PackedWeight, Scratch, pack_all
 from chairlift.runner.cuda.recurrent.delta_net import delta_net
@@ -126,7 +126,6 @@ class CudaOps:
         self._hopper = Hopper()
         self._trials = ProductTrials(hopper=self._hopper)
         self._fused: dict[AttentionSpec, bool] = {}  # whether one kernel computes a single row
-        self._int4_trials: Trials | None = {} if exact else None
         self._has_mxfp4 = False  # experts of these weights
         self._has_int4 = False
         self._counters: Tensor | None = None  # int32 [K], of those kernels; all 0 between launches
@@ -319,7 +318,7 @@ class CudaOps:
         is_paired = len(parts) == 2 and parts[0].shape == parts[1].shape
         if len(packed) == 1 and (matrix := int4(packed[0], is_paired)):
             self._has_int4 = True
-            return Int4Weight(matrix, bias, dtype, self._scratch, self.weight, self._hopper, self._int4_trials)
+            return Int4Weight(matrix, bias, dtype, self._scratch, self.weight, self._hopper, self._exact)
         weight = PackedWeight(packed, bias, dtype, self._scratch, self.weight)
         if not self._fp8 or self._exact or not _is_of_rows(parts, packed) or dtype is not torch.bfloat16:
             return weight

@@ -1,7 +1,6 @@
 """A weight of 4 bits: few rows are multiplied by its codes, many by what it widens to in memory that all layers share.
 
-Always: both give the bits of the product of the widened matrix where rows must not depend on each other; a trial on
-random numbers says whether they do, for each kind of matrix.
+Always: where rows must not depend on each other, all are multiplied by what it widens to.
 """
 
 from collections.abc import Callable
@@ -15,9 +14,6 @@ from chairlift.runner.cuda.products.int4 import TILE, Int4
 from chairlift.runner.cuda.products.packed import MOST_WIDENED, Scratch
 from chairlift.runner.ops import MakeWeight, Weight
 
-Trials = dict[tuple[object, ...], bool]
-_COUNTS = 1, 8, 16, 32, 64  # rows that are tried
-
 
 @dataclass(frozen=True, slots=True)
 class Int4Weight:
@@ -27,7 +23,7 @@ class Int4Weight:
     scratch: Scratch
     make: MakeWeight  # a weight of a matrix that is in the scratch, for one product
     hopper: Hopper
-    trials: Trials | None  # None: rows may depend on each other
+    exact: bool  # rows must not depend on each other
 
     def __post_init__(self) -> None:
         rows = min(self._most * TILE, self.matrix.num_rows)
@@ -45,7 +41,7 @@ class Int4Weight:
         return self._few(x, torch.float32) if self._takes(x) else self._by_numbers(lambda weight: weight.logits(x))
 
     def gated(self, x: Tensor, activation: str) -> Tensor | None:
-        is_fused = self.matrix.is_paired and self.bias is None and self.trials is None
+        is_fused = self.matrix.is_paired and self.bias is None
         return self._few(x, x.dtype, activation) if is_fused and self._takes(x) else None
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -54,26 +50,11 @@ class Int4Weight:
     def _few(self, x: Tensor, dtype: torch.dtype, activation: str = "") -> Tensor:
         few = self.hopper.int4
         assert few is not None
-        return few.multiply(x, self.matrix, self.bias, dtype, activation, is_cut=self.trials is None)
+        return few.multiply(x, self.matrix, self.bias, dtype, activation)
 
     def _takes(self, x: Tensor) -> bool:
         few = self.hopper.int4
-        if few is None or not few.takes(x, self.matrix):
-            return False
-        if self.trials is None or not x.is_cuda:
-            return True
-        codes, scales = self.matrix.codes, self.matrix.scales
-        kind = codes.shape, scales.shape, scales.dtype, self.matrix.is_paired, self.matrix.zeros is None
-        if kind not in self.trials:
-            self.trials[kind] = all(self._is_equal(count) for count in _COUNTS)
-        return self.trials[kind]
-
-    def _is_equal(self, count: int) -> bool:
-        source = torch.Generator(self.matrix.codes.device).manual_seed(count)
-        shape = count, self.matrix.columns
-        x = torch.randn(shape, generator=source, device=self.matrix.codes.device).to(self.dtype)
-        wanted = self._by_numbers(lambda weight: weight.logits(x))
-        return torch.equal(self._few(x, torch.float32), wanted)
+        return few is not None and not self.exact and few.takes(x, self.matrix)
 
     def _by_numbers(self, multiply: Callable[[Weight], Tensor]) -> Tensor:
         matrix, most = self.matrix, self._most

@@ -42,9 +42,9 @@ def convolve_kernel(
     low = share * SHARE
     columns = low + numbers(SHARE, RUN)
     is_channel = columns < CHANNELS
-    factors, window = (), ()  # type: ignore[var-annotated]
+    factors, window = (), ()
     for tap in tl.static_range(TAPS):
-        factors = factors + (tl.load(taps + tap * CHANNELS + columns, mask=is_channel, other=0.0),)  # noqa: RUF005
+        factors = factors + (tl.load(taps + tap * CHANNELS + columns, mask=is_channel, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
     for place in tl.static_range(ROWS + TAPS - 1):
         position = tile * C + part * ROWS + place - (TAPS - 1)
         found = came_in(

@@ -56,7 +56,7 @@ def stream_kernel(
         piece = _piece(
             first, second, before, head * KEY + index * PIECE, low, tile > 0, PIECE, SLICE, VALUE, SIZE, WARPS
         )
-        pieces = pieces + (piece,)  # noqa: RUF005
+        pieces = pieces + (piece,)  # type: ignore[assignment]  # noqa: RUF005
     gdc_wait()
 
     shared = gl.allocate_shared_memory(heads.dtype.element_ty, [2 * PIECES, C, PIECE], LYING)
