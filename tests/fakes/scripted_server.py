@@ -64,16 +64,21 @@ class ScriptedServer:
 
     def die(self) -> None:
         """Closes the door and every connection."""
-        self._server.close()
+        loop = asyncio.get_running_loop()
+        for listener in self._server.sockets:
+            loop.remove_reader(listener.fileno())
+        # What is being accepted is a connection first: asyncio leaves it open where the server has closed.
+        loop.call_soon(self._server.close)
         for writer in self._connections:
             writer.transport.abort()
 
     async def end(self) -> None:
         """Until no connection is left."""
-        self._server.close()
+        self.die()
         for _ in range(8):  # turns of the loop, after which what was being accepted is a connection
             await asyncio.sleep(0)
-        self.die()
+        for writer in self._connections:
+            writer.transport.abort()
         for task in self._connections.values():
             task.cancel()
         await asyncio.gather(*self._connections.values(), return_exceptions=True)

@@ -12,7 +12,7 @@ from fakes.benchmark import load_benchmark
 
 MILLIONS = {
     "llama2-7b": 6_738, "llama3-8b": 8_030, "qwen3-8b": 8_191, "phi4": 14_660, "gemma3-12b": 11_766,
-    "qwen3-30b-a3b": 30_532, "gpt-oss-20b": 20_915,
+    "qwen3-30b-a3b": 30_532, "gpt-oss-20b": 20_915, "gemma4-26b-a4b": 25_233, "gemma4-e4b": 7_463,
 }  # fmt: skip
 make_models = load_benchmark("gpu/make_models")
 

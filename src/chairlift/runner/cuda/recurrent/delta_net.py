@@ -16,7 +16,7 @@ from torch import Tensor
 from triton import knobs
 
 from chairlift.models.mixers.delta_net import DeltaNetSpec
-from chairlift.runner.cuda.dependent_launch import dependent
+from chairlift.runner.cuda.dependent_launch import FEW, dependent
 from chairlift.runner.cuda.recurrent.convolve_kernel import convolve_kernel
 from chairlift.runner.cuda.recurrent.finish_kernel import finish_kernel
 from chairlift.runner.cuda.recurrent.tiles_kernel import tiles_kernel
@@ -35,7 +35,6 @@ _STREAM_WARPS = 4
 _STREAM_REGISTERS = 128  # so that four programs fit
 _TILE_WARPS = 2
 _HOPPER = 90
-_FEW = 64  # spans, whose kernels are launched before those ahead have finished
 _RUN = 16  # numbers that are looked up at once, at most
 
 
@@ -57,7 +56,7 @@ def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tabl
     shape: dict[str, Any] = {
         "KEY_HEADS": spec.num_key_heads, "HEADS": spec.num_heads, "KEY": spec.key_dim, "VALUE": spec.value_dim,
         "C": size, "TILE_PAGES": num_tile_pages, "HALF_PAGES": num_tile_pages + num_state_pages,
-        "enable_fp_fusion": False, **dependent(len(spans) <= _FEW),
+        "enable_fp_fusion": False, **dependent(len(spans) <= FEW),
     }  # fmt: skip
     size_of_page = page // kind.itemsize
     run = gcd(_RUN, size_of_page, spec.num_channels, spec.fixed.row)  # numbers that lie in one page
@@ -87,7 +86,7 @@ def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tabl
         stream_kernel[(spec.value_dim // of_program, spec.num_heads, len(spans))](
             *walked, *to_write[1:], spec.num_key_heads, spec.num_heads, spec.num_neighbours, spec.key_dim,
             spec.value_dim, of_program, _PIECE, size, page // 4, num_tile_pages, shape["HALF_PAGES"], _STREAM_WARPS,
-            num_warps=_STREAM_WARPS, maxnreg=_STREAM_REGISTERS, enable_fp_fusion=False, launch_pdl=len(spans) <= _FEW,
+            num_warps=_STREAM_WARPS, maxnreg=_STREAM_REGISTERS, enable_fp_fusion=False, launch_pdl=len(spans) <= FEW,
         )  # fmt: skip
     else:
         walk_kernel[(triton.cdiv(spec.value_dim, width), spec.num_heads, len(spans))](

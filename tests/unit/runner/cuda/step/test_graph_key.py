@@ -7,7 +7,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.models.spec import uniform_model
 from chairlift.runner.cuda.attention.tiling import choose_tiling
-from chairlift.runner.cuda.ops import _FEW
+from chairlift.runner.cuda.dependent_launch import FEW
 from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKey, GraphKeys, ladder, max_graphs, max_tiles
 from chairlift.runner.memory.sizing import limits_without_pool
 
@@ -178,7 +178,7 @@ def test_the_largest_step_is_captured_too() -> None:
 def test_every_step_has_the_tiling_of_one_whose_kernels_were_compiled(has_groups: bool, max_running: int) -> None:
     """One that no start has compiled would be compiled while the step waits."""
     keys = GraphKeys(make_limits(max_running, 20_000), has_groups, exact=False)
-    compiled = {(key.kernel_tiling, key.num_tokens > _FEW) for key in (*keys.likely, *keys.unlikely)}
+    compiled = {(key.kernel_tiling, key.num_tokens > FEW) for key in (*keys.likely, *keys.unlikely)}
     for num_short in (0, 1, 2, 15, 16, 17, 100, 500, 600, 3000):
         for context in (1, 20, 300, 1500, 5000, 20_000):
             for num_more in (0, 20, 1000) if num_short <= max_running else (0,):  # tokens of tiles, beside decodes
@@ -187,7 +187,7 @@ def test_every_step_has_the_tiling_of_one_whose_kernels_were_compiled(has_groups
                 tiling = keys.tiling_of(num_tokens, num_short, context, has_tiles)
                 for each in (captured, GraphKey(num_tokens, num_short, tiling, 0, 1)):
                     if each is not None:
-                        found = each.kernel_tiling, each.num_tokens > _FEW
+                        found = each.kernel_tiling, each.num_tokens > FEW
                         assert found in compiled, (num_short, context, num_more, each)
 
 
