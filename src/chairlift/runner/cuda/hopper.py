@@ -61,7 +61,7 @@ class Hopper:
                 from chairlift.runner.cuda.products.hopper_int4 import FewRowsInt4
 
                 few_rows_int4 = FewRowsInt4(device, _num_processors(device))
-                _check(device, _int4_error(few_rows_int4, device))
+                _check(device, *(_int4_error(few_rows_int4, device, kind) for kind in (torch.bfloat16, torch.float16)))
                 self.int4 = few_rows_int4
 
 
@@ -148,7 +148,7 @@ def _experts_errors(experts: "HopperExperts", device: torch.device) -> list[floa
     ]
 
 
-def _int4_error(few_rows: "FewRowsInt4", device: torch.device) -> float:
+def _int4_error(few_rows: "FewRowsInt4", device: torch.device, kind: torch.dtype) -> float:
     """Of groups of 128 columns with zeros, in parts that are joined."""
     from chairlift.runner.cuda.products.int4 import int4
     from chairlift.runner.cuda.products.packed import Packed
@@ -161,7 +161,7 @@ def _int4_error(few_rows: "FewRowsInt4", device: torch.device) -> float:
     packed = Packed(codes, scales, zeros, None, torch.arange(16.0, device=device), None, _WIDTH)
     matrix = int4(packed)
     assert matrix is not None
-    x = torch.randn(_ROWS, _WIDTH, generator=source, device=device).bfloat16()
+    x = torch.randn(_ROWS, _WIDTH, generator=source, device=device).to(kind)
     wide = torch.empty(_OUTPUTS, _WIDTH, dtype=torch.float32, device=device)
     packed.widen(wide)
     return _error(few_rows.multiply(x, matrix, None, torch.float32), x.float() @ wide.t())

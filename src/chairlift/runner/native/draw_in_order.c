@@ -82,6 +82,7 @@ static int64_t num_kept(const sample *asked, buckets *all, double *weight) {
         limit = 0;
         for (int64_t i = 0; i < row->n; i++) limit += row->weights[i] >= asked->min_p;
     }
+    if (limit < 1) limit = 1;
     int is_limited = asked->top_k && asked->top_k < row->n;
     if (asked->top_p < 1.0f) most = asked->top_p * (is_limited ? weight_of_first(all, asked->top_k) : row->whole);
     if (is_limited && asked->top_k < limit) limit = asked->top_k;

@@ -16,6 +16,7 @@ _MOST = 1024  # programs whose sums are joined
 _STAGES = {8: 3, 16: 3, 32: 2, 64: 2}
 _PROGRAMS = {8: 4, 16: 4, 32: 4, 64: 2}
 _FEWEST = 2  # stretches of a program
+_MOST_HELD = 256  # groups of a program, which fit in shared memory with the stretches
 
 
 class FewRowsInt4:
@@ -25,10 +26,12 @@ class FewRowsInt4:
         self._counters = torch.zeros(_MOST, dtype=torch.int32, device=device)  # all 0 between launches
         self._codes: dict[tuple[int, int], TensorDescriptor] = {}
 
-    @staticmethod
-    def takes(x: Tensor, matrix: Int4) -> bool:
+    def takes(self, x: Tensor, matrix: Int4) -> bool:
         is_number = x.dtype is torch.bfloat16 or x.dtype is matrix.scales.dtype is torch.float16
-        return is_number and 0 < len(x) <= MAX_ROWS
+        if not is_number or not 0 < len(x) <= MAX_ROWS:
+            return False
+        rows = next(rows for rows in _STAGES if len(x) <= rows)
+        return _held(matrix.columns // self._splits(matrix, rows), matrix.group) <= _MOST_HELD
 
     def multiply(
         self, x: Tensor, matrix: Int4, bias: Tensor | None, dtype: torch.dtype, activation: str = "",

@@ -4,8 +4,8 @@ The copy engine brings tiles of codes to shared memory, some ahead, and those of
 ahead have finished. Tiles are stored thread by thread (`products/int4.py`): each takes the sixteen bytes that the
 tensor cores want of it, and what it makes of them stays in its registers.
 
-Always: a code becomes (code - zero) * scale, rounded once, and sums are added up from the first column to the last,
-sixteen at a time. So they have the bits of the product of the widened matrix; a row's do not depend on the others.
+Always: a code becomes (code - zero) * scale, rounded once. A row's sums do not depend on the others in its launch; cut
+into parts, they are joined in order.
 """
 
 from triton.experimental import gluon

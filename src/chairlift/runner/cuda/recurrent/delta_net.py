@@ -101,5 +101,5 @@ def delta_net(inputs: Tensor, rates: Tensor, mixer: DeltaNet, state: State, tabl
 
 
 def _streams(spec: DeltaNetSpec) -> bool:
-    is_hopper = not knobs.runtime.interpret and arch() >= _HOPPER
+    is_hopper = not knobs.runtime.interpret and arch() == _HOPPER
     return is_hopper and spec.value_dim % (16 * _STREAM_WARPS) == 0 and spec.key_dim % _PIECE == 0

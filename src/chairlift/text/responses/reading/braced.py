@@ -1,7 +1,7 @@
 """Reads `f{a:1,b:<|"|>x<|"|>}`: like JSON, with bare keys and a mark of its own around strings.
 
-Always: what goes out is JSON; strings go out as they come, other values at their end. Keys and strings in the quotes of
-JSON are taken too.
+Always: what goes out of a whole call is JSON; strings go out as they come, other values at their end. Keys and strings
+in the quotes of JSON are taken too.
 """
 
 import json

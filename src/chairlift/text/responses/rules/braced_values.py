@@ -37,8 +37,7 @@ class _Values:
         return either([self._object(self._checked(each)) for each in every or [{}]])
 
     def _value(self, schema: Any) -> str:
-        shared = {name: self._root[name] for name in ("$defs", "definitions") if name in self._root}
-        key = json.dumps(["braced", schema, shared])
+        key = json.dumps(["braced", id(self._root), schema])  # references and strictness are the tool's own
         return self._rules.shared(key, lambda: either([self._branch(each) for each in branches(schema, self._root)]))
 
     def _branch(self, branch: Mapping[str, Any]) -> str:
@@ -66,7 +65,8 @@ class _Values:
         members = branch["enum"] if name == "enum" else [branch["const"]]
         kinds = [set(kinds_of({"const": each})) | ({"number"} if type(each) is int else set()) for each in members]
         found = [each for each, kind in zip(members, kinds, strict=True) if kind & set(wanted)]
-        told = [each for each in found if self._quote not in json.dumps(each, ensure_ascii=False)]
+        quote = json.dumps(self._quote, ensure_ascii=False)[1:-1]
+        told = [each for each in found if quote not in json.dumps(each, ensure_ascii=False)]
         if not told:
             self._refuse(name)
             return self._text({})
@@ -100,6 +100,9 @@ class _Values:
 
     def _array(self, branch: Mapping[str, Any]) -> str:
         items, least, most = branch.get("items", True), int(branch.get("minItems", 0)), branch.get("maxItems")
+        if most is not None and most < least:
+            self._refuse("maxItems")
+            most = None
         if items is False or most == 0:
             return '"[" "]"'
         one = self._value(items if isinstance(items, dict) else {})

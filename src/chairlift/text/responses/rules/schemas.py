@@ -48,8 +48,9 @@ def arguments_of(schema: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], b
     listed = {**properties, **{name: more for name in required if name not in properties}}
     if not listed and more is not False:
         return None
-    return [(name, {**shared, **(each if isinstance(each, dict) else {})}, name in required)
-            for name, each in listed.items()]  # fmt: skip
+    given = {name: each if isinstance(each, dict) else {} for name, each in listed.items()}
+    return [(name, {**shared, **each} if any(_references(each)) else each, name in required)
+            for name, each in given.items()]  # fmt: skip
 
 
 def unlisted(schema: Mapping[str, Any]) -> str | None:

@@ -13,6 +13,7 @@ from chairlift.core.structured import Structured
 from chairlift.text.responses.reading.events import CallArguments, CallBegins, Content, Reasoning
 from chairlift.text.responses.reading.reader import ResponseReader
 from chairlift.text.responses.rules.response import response_grammar
+from chairlift.text.responses.rules.schemas import arguments_of
 from chairlift.text.responses.templates.families import BY_NAME
 from chairlift.text.responses.tools.tool import Tool
 from unit.text.responses.grammars import SPECIAL_IDS, accepts, begins, walk
@@ -269,6 +270,34 @@ def test_keywords_that_marked_strings_cannot_be_held_to_are_refused_where_the_to
     with pytest.raises(InvalidRequest, match="tools: f: arguments in the model's format cannot be held to format"):
         grammar("gemma4", tools=(Tool("f", schema, strict=True),))
     grammar("gemma4", tools=(Tool("f", schema),))
+
+
+def test_each_tool_with_marked_strings_is_held_to_its_own_schema() -> None:
+    """References are of the tool around them, and so is strictness."""
+    first, second = (
+        Tool(name, {"type": "object", "properties": {"x": {"type": kind}, "y": {"$ref": "#/properties/x"}}})
+        for name, kind in (("a", "integer"), ("b", "boolean"))
+    )
+    made = grammar("gemma4", "required", tools=(first, second))
+    assert accepts(made, "<|tool_call>call:b{x:true,y:false}<tool_call|>")
+    assert not begins(made, "<|tool_call>call:b{x:true,y:3")
+    day = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}
+    with pytest.raises(InvalidRequest, match="tools: strict: "):
+        grammar("gemma4", tools=(Tool("loose", day), Tool("strict", dict(day), strict=True)))
+
+
+def test_bounds_of_a_list_that_nothing_meets_hold_nothing_back() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "array", "minItems": 5, "maxItems": 2}}}
+    grammar("gemma4", tools=(Tool("f", schema),))
+
+
+def test_definitions_are_told_to_arguments_that_refer_to_them_alone() -> None:
+    """A large schema is not multiplied by its arguments."""
+    shared = {"p": {"type": "string"}}
+    properties = {"plain": {"type": "integer"}, "other": {"$ref": "#/$defs/p"}}
+    found = arguments_of({"type": "object", "properties": properties, "$defs": shared})
+    assert found is not None
+    assert [("$defs" in schema) for _, schema, _ in found] == [False, True]
 
 
 def test_a_bare_call_leaves_other_json_free() -> None:
